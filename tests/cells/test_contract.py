@@ -75,7 +75,7 @@ COMBINATIONS: dict[str, list[dict[str, Any]]] = {
     "lstm": [{"layer_norm": True, "zoneout": 0.2, "zoneout_cell": 0.4, "bias": False}],
     "dag_rnn": [{"edge_size": None}],
     "mage": [{"edge_size": None}],
-    "mage_gru": [{"edge_size": None}, {"carry": "linked"}],
+    "mage_gru": [{"edge_size": None}, {"carry": "linked"}, {"edge_attention": True}],
     "on_lstm": [{"chunk_size": 1, "layer_norm": True}, {"zoneout": 0.2, "layer_norm": True}],
     "rum": [
         {"lambd": 1.0},
@@ -103,7 +103,12 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"read_first": True, "interpolate_steps": False},
     ],
     "lstm": [{"zoneout": 0.25}, {"recurrent_dropout": 0.25}],
-    "ntm": [{"initial_memory": "learned"}, {"initial_memory": "random"}, {"write_heads": 2}],
+    "ntm": [
+        {"initial_memory": "learned"},
+        {"initial_memory": "learned_constant"},
+        {"initial_memory": "random"},
+        {"write_heads": 2},
+    ],
     "on_lstm": [{"layer_norm": True}],
     "rnn": [{"nonlinearity": "relu"}, {"layer_norm": True}],
     "rum": [
@@ -670,7 +675,7 @@ def test_each_element_of_the_gradients(case: Case) -> None:
 
 def check_gradients(case: Case, fast_mode: bool) -> None:
     if make_cell(case).estimates_gradient:
-        pytest.skip("its gradient is an estimate, which the authors' numbers prove: tests/cells/test_recurrences.py")
+        pytest.skip("its gradient is an estimate, see the tests of the cell")
     # smaller than elsewhere: the work grows with the fourth power of the size
     model = Recurrent(cell_factory(case, hidden_size=3), INPUT_SIZE, backend="reference").double().eval()
     with (

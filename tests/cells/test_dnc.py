@@ -234,3 +234,29 @@ def test_bad_options_are_refused_in_one_line(name: str, value: Any) -> None:
         DNCCell(**{"input_size": X, "hidden_size": N, name: value})
     assert str(caught.value).startswith(f"{name}={value}: must be ")
     assert "\n" not in str(caught.value)
+
+
+def test_the_equations_of_the_code_have_other_strengths_a_clipped_state_and_no_gradient_through_the_usage() -> None:
+    paper, code = randomized(), randomized(equations="code")
+    inputs = torch.randn(STEPS, BATCH, X).double()
+    strengths = [*range(HEADS * WIDTH, HEADS * WIDTH + HEADS), HEADS * WIDTH + HEADS + WIDTH]  # rows of the interface
+    with torch.no_grad():
+        for cell, bias in ((paper, 1.0), (code, math.log(math.expm1(oneplus(1.0))))):
+            cell.interface.weight[strengths] = 0
+            cell.interface.bias[strengths] = bias
+    outputs = [recorded(cell, inputs)[0] for cell in (paper, code)]
+    torch.testing.assert_close(*outputs)  # strengths are the same number by either function
+
+    gradients = []
+    for cell in (paper, code):
+        state = cell.init_state(BATCH)
+        state = state._replace(write_weights=torch.full_like(state.write_weights, 0.3).requires_grad_())
+        usage = cell.memory.usage(type(cell.memory.shapes)(*state[2:]), torch.full((BATCH, HEADS, 1), 0.5).double())
+        gradients.append(usage.requires_grad)
+    assert gradients == [True, False]
+
+    cell = DNCCell(X, N, controller=Feedforward, equations="code").double()
+    cell.controller.activation = "relu"
+    outputs, _ = recorded(cell, 1e4 * inputs)
+    assert outputs[..., :N].abs().max() <= 20
+    assert cell.fused_unsupported_reason() == "equations=code has no fused path within DNCCell"

@@ -31,6 +31,8 @@ CELLS: dict[str, dict[str, Any]] = {
     "own units": {"edge_size": 2},
     "shared units": {"edge_size": None},
     "linked": {"edge_size": 2, "carry": "linked"},
+    "attention": {"edge_size": 2, "carry": "linked", "edge_attention": True},
+    "attention, shared units": {"edge_size": None, "edge_attention": True},
 }
 
 
@@ -82,10 +84,22 @@ def transcribed(cell: MAGEGRUCell, vectors: np.ndarray, edges: Any) -> np.ndarra
         of_input, of_hidden, bias = weights[gate]
         total = np.zeros(count)
         for source, kind in incoming[step]:
-            total = total + of_hidden[:, columns[kind]] @ hidden[source][own[kind]]
+            total = total + shares[kind] * of_hidden[:, columns[kind]] @ hidden[source][own[kind]]
         return of_input @ vectors[step] + bias, total
 
+    def attention(step: int) -> np.ndarray:
+        """Return E + 1 times the weight of each type."""
+        if not cell.edge_attention:
+            return np.ones(types + 1)
+        parts = (cell.attention_ih, cell.attention_hh, cell.attention_bias)
+        of_input, of_hidden, bias = (part.detach().numpy() for part in parts)
+        scores = of_input @ vectors[step] + bias
+        for source, kind in incoming[step]:
+            scores = scores + of_hidden[:, columns[kind]] @ hidden[source][own[kind]]
+        return (types + 1) * np.exp(scores) / np.exp(scores).sum()
+
     for step in range(len(vectors)):
+        shares = attention(step)
         reset = 1 / (1 + np.exp(-sum(products("r", step))))
         update = 1 - 1 / (1 + np.exp(-sum(products("z", step))))  # the paper's z is 1 minus that of torch
         of_input, of_hidden = products("h", step)
@@ -94,7 +108,7 @@ def transcribed(cell: MAGEGRUCell, vectors: np.ndarray, edges: Any) -> np.ndarra
         if cell.carry == "linked":
             carried = np.zeros(count)
             for source, kind in incoming[step]:
-                carried[own[kind]] += hidden[source][own[kind]]
+                carried[own[kind]] += shares[kind] * hidden[source][own[kind]]
         hidden.append((1 - update) * carried + update * candidate)
     return np.array(hidden)
 

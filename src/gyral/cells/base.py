@@ -40,7 +40,7 @@ class RecurrentCell(MaskedModule, ABC):
     understands: ClassVar[type[StepInputs] | tuple[type[StepInputs], ...]] = ()  # inputs other than (…, B, X)
     kernel_rows: tuple[str, ...] = ()  # names of the blocks of N rows of weight_ih; weight_hh has the first of them
     dynamics: ClassVar[tuple[str, ...]] = ()  # parameters that set how memory decays; see optimizer.decay
-    estimates_gradient: ClassVar[bool] = False  # whether its gradient is no derivative, such as a straight-through one
+    estimates_gradient: bool = False  # whether its gradient is no derivative, such as a straight-through one
     recorded: "list[RecordedStep] | None" = None  # the steps since the start of `record_steps`
 
     def __init__(

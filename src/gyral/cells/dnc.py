@@ -4,11 +4,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from gyral.cells.base import RecurrentCell
 from gyral.cells.memory import SlotMemoryCell, head_names
-from gyral.core.checks import check_integer
-from gyral.ops.slot_memory import DNCMemory
+from gyral.core.checks import check_choice, check_integer
+from gyral.ops.slot_memory import DNCCodeMemory, DNCMemory
+
+EQUATIONS = ("paper", "code")
+LARGEST = 20.0  # of the state of the controller with the equations of the code
 
 
 class DNCCell(SlotMemoryCell):
@@ -34,6 +38,17 @@ class DNCCell(SlotMemoryCell):
     π. The output layer of the paper, W_y h_t + W_r r_t, is any linear layer on the output. Everything begins at zero.
     Where a write mask is False, w^w_t is zero. Norms and usages have small epsilons; see `gyral.ops.addressing`.
 
+    It differs from the authors' code (google-deepmind/dnc on GitHub, `addressing.py`, `access.py` and `dnc.py`). With
+    `equations="code"`, three differences are gone:
+
+    * the strengths are softplus, without the 1;
+    * the write weightings w^w_{t−1} have no gradient by way of the usage;
+    * the state of the controller and h_t are clipped to ±20. That code also clips the output of the whole network,
+      which is that of a linear layer after this cell.
+
+    What remains has little or no effect: that code has the read modes in the order backward, forward, content, allows
+    several write heads, and adds its epsilon to norms in another way.
+
     A step costs O(C²) per row for the links, and training keeps them for each step.
 
     Parameters: the parameters of `controller`; `interface`, the linear map, uniform in ±1/√N as `torch.nn.Linear`, with
@@ -46,6 +61,7 @@ class DNCCell(SlotMemoryCell):
         slots: C ≥ 1.
         width: W ≥ 1.
         read_heads: R ≥ 1. There is one write head.
+        equations: "paper", or "code", for which there is no kernel: a loop in PyTorch runs it.
 
     Raises:
         OptionError: An option is out of bounds or has another type.
@@ -85,10 +101,14 @@ class DNCCell(SlotMemoryCell):
         slots: int = 16,
         width: int = 16,
         read_heads: int = 4,
+        equations: str = "paper",
     ) -> None:
         for name, value in (("slots", slots), ("width", width), ("read_heads", read_heads)):
             check_integer(name, value)
-        super().__init__(input_size, hidden_size, DNCMemory(slots, width, read_heads), controller)
+        self.equations = check_choice("equations", equations, EQUATIONS)
+        self.estimates_gradient = equations == "code"  # it stops at the usage
+        memory = DNCMemory if equations == "paper" else DNCCodeMemory
+        super().__init__(input_size, hidden_size, memory(slots, width, read_heads), controller)
 
     def reset_parameters(self) -> None:
         """Reset all parameters."""
@@ -108,6 +128,19 @@ class DNCCell(SlotMemoryCell):
             memory=self.zeros(batch_size, slots, self.width),
         )
 
+    def use_memory(self, hidden: Tensor, controller: Any, state: Any, write: Tensor | None) -> Any:
+        if self.equations == "code":
+            hidden, controller = tree_map(_clip, (hidden, controller))
+        return super().use_memory(hidden, controller, state, write)
+
+    def output(self, hidden: Tensor, state: Any) -> Tensor:
+        return super().output(hidden if self.equations == "paper" else _clip(hidden), state)
+
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        if self.equations == "code":
+            return "equations=code has no fused path within DNCCell"
+        return super().fused_unsupported_reason(starts=starts)
+
     # ---------------------------------------------------------------- for figures
 
     def gates(self, outputs: Tensor) -> dict[str, Tensor]:
@@ -126,3 +159,7 @@ class DNCCell(SlotMemoryCell):
     def weightings(self, outputs: Tensor, state: State) -> dict[str, Tensor]:
         names = head_names(self.heads, 1)
         return dict(zip(names, [*state.read_weights.unbind(1), state.write_weights], strict=True))
+
+
+def _clip(values: Tensor) -> Tensor:
+    return values.clamp(-LARGEST, LARGEST)

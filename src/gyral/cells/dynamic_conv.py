@@ -20,6 +20,9 @@ class DynamicConvCell(ConvolutionCell):
     Parameters: `weight_ih` (2N, X), rows [W_a; W_b], and `weight` (H · K, N), rows [W_1; …; W_H], Xavier-uniform;
     `bias` (2N,), zero.
 
+    It differs from the authors' code (`dynamic_convolution.py` of facebookresearch/fairseq on GitHub), where `weight`
+    begins as in `torch.nn.Linear`, uniform in ±1/√N, in place of ±√(6 / (H · K + N)).
+
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1, the number of channels.

@@ -19,6 +19,10 @@ class LightConvCell(ConvolutionCell):
 
     Parameters: `weight_ih` (2N, X), rows [W_a; W_b], and `weight` ω (H, K), Xavier-uniform; `bias` (2N,), zero.
 
+    It differs from the authors' code (`lightweight_convolution.py` of facebookresearch/fairseq on GitHub), where ω has
+    a third dimension of size 1 and begins uniform in ±√(6 / (K + H · K)), a narrower interval than ±√(6 / (H + K))
+    here, and DropConnect draws other zeros at each step.
+
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1, the number of channels.

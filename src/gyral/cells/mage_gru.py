@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from gyral.cells.graph import GraphCell
 from gyral.cells.inputs import LinkedInputs
-from gyral.core.checks import check_choice
+from gyral.core.checks import check_boolean, check_choice
 from gyral.core.errors import OptionError
 from gyral.ops import graph_gru
 
@@ -32,10 +32,24 @@ class MAGEGRUCell(GraphCell):
     vector for each type, and U a block for each type. Without edges, and with `edge_size=None` or `carry="previous"` as
     well as units of type 0 alone, the cell is a GRU.
 
+    With `edge_attention`, the cell weighs the types before it reads them, which the paper suggests as future work: the
+    part of g_t of each type e is multiplied by (E + 1) a_e, with
+
+        a_t = softmax(W_a x_t + U_a g_t + b_a)              (E + 1,), 1 / (E + 1) each for weights of zero
+
+    so that a type is ignored where its edges do not help. The equations are ours.
+
+    It differs from the authors' code of a later paper (bdhingra/coref-gru on GitHub) in this: there, each of a fixed
+    number of coreference chains has a slot of memory, a step reads the slot of its chain, the slots of the last step of
+    the document start the question, and a later variant weighs the incoming edges of a step by a softmax, with types of
+    equal size. Here the edges of a step are those of the sequence of document and question, and several edges of one
+    type are summed with equal weights.
+
     Parameters: `weight_ih` (3N, X), `weight_hh` (3N, G), G = N or (E + 1) · N, and `bias` (3N,); rows in the order
-    r, z, n. Weights of each gate are Xavier-uniform, in ±√(6 / (rows + columns)), and the bias is zero. In the authors'
-    code of a later paper (bdhingra/coref-gru on GitHub), weights are normal with this bound as standard deviation, √3
-    times as large; with them a gated-attention reader of bAbI task 2 needs twice as many updates before it learns.
+    r, z, n; with `edge_attention` also `attention_ih` (E + 1, X), `attention_hh` (E + 1, G) and `attention_bias`
+    (E + 1,). Weights of each gate and of the attention are Xavier-uniform, in ±√(6 / (rows + columns)), and biases are
+    zero. In that code, weights are normal with this bound as standard deviation, √3 times as large; with them a
+    gated-attention reader of bAbI task 2 needs twice as many updates before it learns.
 
     Args:
         input_size: X ≥ 1.
@@ -44,6 +58,7 @@ class MAGEGRUCell(GraphCell):
         edge_size: The units of each type 1 … E; None: all types share the N units.
         carry: c_t. "previous": h_{t−1}, as in the paper's equations. "linked": g_t, as in its text and in that code;
             not with `edge_size=None`.
+        edge_attention: Whether the types are weighed. There is no kernel for it; a loop in PyTorch runs it.
         capacity: C; edges can reach back over C + 1 steps. None: the longest sequence of the task, or 100.
 
     Raises:
@@ -65,6 +80,7 @@ class MAGEGRUCell(GraphCell):
         edge_types: int = 1,
         edge_size: int | None = None,
         carry: str = "previous",
+        edge_attention: bool = False,
         capacity: int | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, edge_types=edge_types, edge_size=edge_size, capacity=capacity)
@@ -75,6 +91,13 @@ class MAGEGRUCell(GraphCell):
         self.weight_ih = nn.Parameter(torch.empty(3 * hidden_size, input_size))
         self.weight_hh = nn.Parameter(torch.empty(3 * hidden_size, width))
         self.bias = nn.Parameter(torch.empty(3 * hidden_size))
+        self.edge_attention = check_boolean("edge_attention", edge_attention)
+        if edge_attention:
+            self.attention_ih = nn.Parameter(torch.empty(edge_types + 1, input_size))
+            self.attention_hh = nn.Parameter(torch.empty(edge_types + 1, width))
+            self.attention_bias = nn.Parameter(torch.empty(edge_types + 1))
+            own = hidden_size if edge_size is None else edge_size
+            self._widths = [width - edge_types * own, *[own] * edge_types]  # of the parts of g_t
         self.reset_parameters()
 
     @torch.no_grad()
@@ -84,13 +107,20 @@ class MAGEGRUCell(GraphCell):
             bound = (6 / (self.hidden_size + weight.shape[1])) ** 0.5
             nn.init.uniform_(weight, -bound, bound)
         nn.init.zeros_(self.bias)
+        if self.edge_attention:
+            nn.init.xavier_uniform_(self.attention_ih)
+            nn.init.xavier_uniform_(self.attention_hh)
+            nn.init.zeros_(self.attention_bias)
 
     def init_state(self, batch_size: int) -> State:
         return self.State(self.zeros(batch_size, self.hidden_size), *self.empty_memory(batch_size))
 
     def project(self, inputs: Tensor | LinkedInputs) -> LinkedInputs:
         vectors, edges = self.split(inputs)
-        return LinkedInputs(F.linear(vectors, self.weight_ih, self.bias), edges)
+        if not self.edge_attention:
+            return LinkedInputs(F.linear(vectors, self.weight_ih, self.bias), edges)
+        weight = torch.cat((self.weight_ih, self.attention_ih))
+        return LinkedInputs(F.linear(vectors, weight, torch.cat((self.bias, self.attention_bias))), edges)
 
     def last_hidden(self, state: State) -> Tensor:
         return state.hidden
@@ -102,6 +132,9 @@ class MAGEGRUCell(GraphCell):
             gathered = torch.cat((hidden, linked.flatten(1)), dim=1)
         else:
             gathered = self.own_units(hidden, linked)
+        if self.edge_attention:
+            projected, scores = projected.tensor_split([3 * self.hidden_size], dim=-1)
+            gathered = self._weigh(gathered, scores)
         size = 2 * self.hidden_size
         input_gates, input_candidate = projected.split((size, self.hidden_size), dim=-1)
         hidden_gates, hidden_candidate = F.linear(gathered, self.weight_hh).split((size, self.hidden_size), dim=-1)
@@ -111,9 +144,17 @@ class MAGEGRUCell(GraphCell):
         new = candidate + update * (carried - candidate)
         return new, state._replace(hidden=new)
 
+    def _weigh(self, gathered: Tensor, scores: Tensor) -> Tensor:
+        """Return g_t (B, G) with its types weighed, from the part (B, E + 1) of their scores that the inputs give."""
+        weights = (scores + F.linear(gathered, self.attention_hh)).softmax(dim=-1) * (self.edge_types + 1)
+        parts = gathered.split(self._widths, dim=1)
+        return torch.cat([part * weight for part, weight in zip(parts, weights.split(1, dim=1), strict=True)], dim=1)
+
     # ---------------------------------------------------------------- the fused path
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        if self.edge_attention:
+            return super().fused_unsupported_reason(starts=starts)
         if torch.compiler.is_compiling():
             return "torch.compile does not support the fused path of MAGEGRUCell"
         return graph_gru.unsupported_reason(self.weight_hh)
@@ -121,6 +162,8 @@ class MAGEGRUCell(GraphCell):
     def fused(
         self, inputs: Tensor | LinkedInputs, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
+        if self.edge_attention:  # the loop of the base class, which has no copies of the memory
+            return super().fused(inputs, state, lengths, starts)
         vectors, edges = self.split(inputs)
         before = self.steps_before(len(vectors), state.count, starts)
         if edges is not None:

@@ -11,7 +11,7 @@ from gyral.cells.memory import SlotMemoryCell, head_names
 from gyral.core.checks import check_choice, check_integer
 from gyral.ops.slot_memory import NTMMemory
 
-INITIAL_MEMORIES = ("constant", "random", "learned")
+INITIAL_MEMORIES = ("constant", "learned_constant", "random", "learned")
 CONSTANT_MEMORY = 1e-6
 
 
@@ -38,8 +38,13 @@ class NTMCell(SlotMemoryCell):
     Parameters: the parameters of `controller`; `interface`, the linear map, uniform in ±1/√N as `torch.nn.Linear`, with
     rows [k; β; g; s; γ] of each head, read heads before write heads, and then [e; a] of each write head;
     `initial_reading`, whose tanh is r_0, and `initial_weights`, whose softmax is w_0 of each head, both from N(0, 1),
-    learned as in the code of Collier and Beel (2018); and `initial_values` (C, W) if the initial memory is learned, a
-    buffer if it is random.
+    learned as in the code of Collier and Beel (2018), MarkPKCollier/NeuralTuringMachine on GitHub; and `initial_values`
+    (C, W) if the initial memory is learned, a buffer if it is random.
+
+    It differs from that code: there, the read heads read M_{t−1}, k has a tanh, and the constant initial memory is
+    trained, which is `initial_memory="learned_constant"` here. It differs from loudinthecloud/pytorch-ntm on GitHub,
+    where w_0 is 0 and r_0 is small noise that is not trained; `initial_memory="random"` is the initial memory of that
+    code.
 
     Args:
         input_size: X ≥ 1.
@@ -52,6 +57,7 @@ class NTMCell(SlotMemoryCell):
         write_heads: Number of write heads, ≥ 1.
         max_shift: Shifts are from −max_shift to max_shift, ≥ 0.
         initial_memory: M_0: "constant" is 1e-6 everywhere, the best in the comparison of Collier and Beel (2018);
+            "learned_constant" begins with these values, trained as in their code;
             "random" is uniform in ±1/√(C + W), drawn once for the cell and not trained; "learned" is the same, trained.
 
     Raises:
@@ -101,7 +107,7 @@ class NTMCell(SlotMemoryCell):
         self.initial_reading = nn.Parameter(torch.empty(read_heads * width))
         self.initial_weights = nn.Parameter(torch.empty(heads, slots))
         self.initial_values: Tensor | None
-        if initial_memory == "learned":
+        if initial_memory.startswith("learned"):
             self.initial_values = nn.Parameter(torch.empty(slots, width))
         else:
             self.register_buffer("initial_values", torch.empty(slots, width) if initial_memory == "random" else None)
@@ -117,7 +123,11 @@ class NTMCell(SlotMemoryCell):
     def _initialize(self) -> None:
         nn.init.normal_(self.initial_reading)
         nn.init.normal_(self.initial_weights)
-        if self.initial_values is not None:
+        if self.initial_values is None:
+            return
+        if self.initial_memory == "learned_constant":
+            nn.init.constant_(self.initial_values, CONSTANT_MEMORY)
+        else:
             bound = (self.slots + self.width) ** -0.5
             nn.init.uniform_(self.initial_values, -bound, bound)
 

@@ -1,7 +1,7 @@
 """PD-SSM: a state space whose matrix is a diagonal one times a matrix with a single one in each column."""
 
 import math
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +44,7 @@ class PDSSMCell(WidthPreservingCell):
     """
 
     is_complex = True
-    estimates_gradient: ClassVar[bool] = True
+    estimates_gradient = True
 
     class Projected(NamedTuple):
         """x_t (…, N), B x_t and a_t (…, 2P), and the weights of the matrices (…, K)."""

@@ -30,8 +30,9 @@ ALTERNATIVES: dict[str, list[Any]] = {
 # options of files, which do not change generated questions
 NO_EFFECT = (
     *("generated", "path", "data_dir", "validation", "stand_in"),
-    *("entities", "plurals", "source", "chains"),
+    *("entities", "plurals", "source", "chains", "hypernyms"),
 )
+RIGHT = {"context_accuracy": 1.0}
 WITHOUT_PREDICTION = ("answerable", "most_mentioned")
 
 

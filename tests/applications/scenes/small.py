@@ -18,6 +18,7 @@ SHORT = {"task.train_scenes": 16, "task.val_scenes": 8, "task.test_scenes": 4}  
 ALTERNATIVES: dict[str, list[Any]] = {
     "objects": [[2, 4]],
     "more_objects": [None, [8, 9]],
+    "attributes": [["shape"], ["shape", "color"]],
     "lessons": [[], [[3, 3], [6, 12]]],
 }
 NO_EFFECT = ("clevr",)  # location of files

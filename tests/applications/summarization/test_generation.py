@@ -1,5 +1,6 @@
 """Summaries of any articles: the same as in a test, continued files, bad input, and the page."""
 
+import html
 import io
 import json
 import re
@@ -41,6 +42,13 @@ def test_articles_of_a_file_are_summarized_as_in_the_test(summary_run: Path, tmp
     assert re.search(r"^10 articles, \S+ a second$", outcome.err, re.MULTILINE)
     assert re.search(r"^of 10 with a summary: ROUGE-1 \S+ \(\S+ to \S+\), ROUGE-2 ", outcome.err, re.MULTILINE)
     assert page.read_text().count("<section") == 10
+
+    own = ("input=" + f"{PAIRS}[{PARTS['test']}]", f"html={page}", "max_length=4", "min_length=1")
+    assert generate(summary_run, *own, f"beside=[{out}]").status == 0
+    assert page.read_text().count(f"<h3>Summary of {out}</h3>") == 10
+    assert " ".join(made[0]["summary"][:1]) in html.unescape(page.read_text())
+    outcome = generate(summary_run, *own, f"beside={PAIRS}")
+    assert "pairs.jsonl: is not a file of summaries, which out= writes" in outcome.err
 
 
 def test_a_stopped_run_resumes_and_reports_all_summaries(summary_run: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from gyral.applications.scenes.data.collection import SceneBatch, SceneCollectio
 from gyral.applications.scenes.data.curriculum import Lessons
 from gyral.applications.scenes.data.language import (
     ANSWERS,
+    ATTRIBUTES,
     MAX_OBJECTS,
     TYPES,
     QuestionVocabulary,
@@ -214,13 +215,14 @@ class ScenesTask(Task[SceneData]):
         objects: smallest and largest number of objects of a scene.
         more_objects: the same for the second category of the test; None: there is no second category.
         train_scenes, val_scenes, test_scenes: scenes in each split; the second category has
-            `test_scenes`, too.
+            `test_scenes`, too. None, for `train_scenes` and `test_scenes` with `clevr`: all scenes.
         questions: questions of each scene.
+        attributes: the attributes that questions name, of shape, color, size and material; None: all.
         max_length: largest number of steps of a program.
         lessons, threshold: see `gyral.applications.scenes.data.curriculum.Lessons`.
         clevr: folder of CLEVR, with images/, questions/ and scenes/; see
             `gyral.applications.scenes.data.clevr.load_clevr`. The sizes are then the sizes of its excerpts, and
-            `objects`, `more_objects` and `questions` have no effect. None: generated scenes.
+            `objects`, `more_objects`, `questions` and `attributes` have no effect. None: generated scenes.
         batch_size, eval_batch_size: see `SceneData`.
         batch_questions: questions of each scene in a training batch.
         data_seed: seed of the scenes and of the training batches.
@@ -244,10 +246,11 @@ class ScenesTask(Task[SceneData]):
         *,
         objects: Sequence[int] = (3, 6),
         more_objects: Sequence[int] | None = (7, 10),
-        train_scenes: int = 2000,
+        train_scenes: int | None = 2000,
         val_scenes: int = 100,
-        test_scenes: int = 200,
+        test_scenes: int | None = 200,
         questions: int = 10,
+        attributes: Sequence[str] | None = None,
         max_length: int = 12,
         lessons: Sequence[Sequence[int]] = ((4, 4), (5, 6), (6, 9)),
         threshold: float = 0.9,
@@ -261,9 +264,11 @@ class ScenesTask(Task[SceneData]):
         check_integer("data_seed", data_seed, minimum=0)
         check_integer("questions", questions)
         check_integer("max_length", max_length, minimum=3, maximum=MAX_STEPS)
-        sizes = {"train": train_scenes, "val": val_scenes, "test": test_scenes}
+        sizes: dict[str, Any] = {"train": train_scenes, "val": val_scenes, "test": test_scenes}
         for split, size in sizes.items():
-            check_integer(f"{split}_scenes", size)
+            if size is not None or clevr is None or split == "val":
+                check_integer(f"{split}_scenes", size)
+        names = tuple(ATTRIBUTES) if attributes is None else check_attributes(attributes)
         ranges = dict.fromkeys(SPLITS, check_objects("objects", objects))
         if more_objects is not None:
             ranges[MORE_OBJECTS] = check_objects("more_objects", more_objects)
@@ -273,7 +278,7 @@ class ScenesTask(Task[SceneData]):
             sizes[MORE_OBJECTS] = test_scenes
             splits = {
                 split: generate_collection(
-                    sizes[split], questions, each, max_length, vocabulary, mix_seed(data_seed, split)
+                    sizes[split], questions, each, max_length, vocabulary, mix_seed(data_seed, split), names
                 )
                 for split, each in ranges.items()
             }
@@ -359,3 +364,11 @@ def check_objects(option: str, value: Any) -> list[int]:
     if found[1] > MAX_OBJECTS:
         raise OptionError(option, value, f"must be at most {MAX_OBJECTS}")
     return found
+
+
+def check_attributes(value: Any) -> tuple[str, ...]:
+    """Return the attributes that questions name, or raise `OptionError`."""
+    known = tuple(ATTRIBUTES)
+    if isinstance(value, str) or not isinstance(value, Sequence) or not value or any(n not in known for n in value):
+        raise OptionError("attributes", value, f"must be one or more of {', '.join(ATTRIBUTES)}")
+    return tuple(name for name in known if name in value)

@@ -12,7 +12,14 @@ import torch
 
 from gyral.applications.summarization import rouge
 from gyral.applications.summarization.data.batches import EncodedSummaries, SummaryBatch, encode_pairs
-from gyral.applications.summarization.data.files import STANDARD_INPUT, Article, Output, join_words, read_articles
+from gyral.applications.summarization.data.files import (
+    STANDARD_INPUT,
+    Article,
+    Output,
+    join_words,
+    read_articles,
+    read_summaries,
+)
 from gyral.applications.summarization.data.parsing import Pair
 from gyral.applications.summarization.page import Shown, write_page
 from gyral.core.checks import check_integer
@@ -32,6 +39,7 @@ def summarize(
     input: str,
     out: str | None = None,
     html: str | None = None,
+    beside: str | Sequence[str] | None = None,
     batch_size: int | None = None,
     beam: int | None = None,
     min_length: int | None = None,
@@ -47,6 +55,8 @@ def summarize(
             one article or lines of JSON.
         out: output file, one line of JSON per summary. An existing file is continued.
         html: page that shows the first `ON_PAGE` summaries.
+        beside: one or several files that other runs have written for the same input by `out`. The page shows their
+            summaries beside those of this run.
         batch_size: articles per batch; None: the run's eval_batch_size.
         beam, min_length, max_length, length_penalty, block_ngrams: see `BeamSearch`; None: the value of the run.
 
@@ -65,6 +75,8 @@ def summarize(
     }
     task.decoding = task.decoding.changed(**{name: value for name, value in given.items() if value is not None})
     size = task.data.eval_batch_size if batch_size is None else check_integer("batch_size", batch_size)
+    files = beside if isinstance(beside, Sequence) and not isinstance(beside, str) else [beside]
+    others = {str(file): read_summaries(str(file)) for file in files if file is not None}
     report, shown = Report(), list[Shown]()
     with Output(None if out is None else Path(out)) as output, _Progress(report) as progress:
         articles = output.remaining(read_articles(input, report))
@@ -77,7 +89,8 @@ def summarize(
                 if out is None:
                     yield f"{' '.join(sentences)}\n"
             if html is not None:
-                shown += explain(task, batch[: ON_PAGE - len(shown)], written)
+                explained = explain(task, batch[: ON_PAGE - len(shown)], written)
+                shown += [each._replace(others=_found(others, each.place)) for each in explained]
             progress.add(len(batch))
     if output.pairs:
         references, candidates = zip(*output.pairs, strict=True)
@@ -86,6 +99,11 @@ def summarize(
         source = "standard input" if input == STANDARD_INPUT else Path(input).name
         write_page(Path(html), shown, f"Summaries of {source}")
         log.info("%s shows %d", html, len(shown))
+
+
+def _found(others: dict[str, dict[str, list[str]]], place: str) -> list[tuple[str, list[str]]]:
+    """Return the names and sentences of the summaries that other runs have written for the article of a place."""
+    return [(name, summaries[place]) for name, summaries in others.items() if place in summaries]
 
 
 def explain(task: "SummaryTask", articles: Sequence[Article], written: "Sequence[Written]") -> list[Shown]:

@@ -23,6 +23,7 @@ class Shown(NamedTuple):
         summary: sentences of the model's summary, T words.
         attention: (T, S) attention to the words of the article.
         copied: (T,) fraction of each word's probability that is due to copying.
+        others: names and sentences of summaries by other runs.
     """
 
     place: str
@@ -31,6 +32,7 @@ class Shown(NamedTuple):
     summary: Sequence[Sequence[str]]
     attention: np.ndarray
     copied: np.ndarray
+    others: Sequence[tuple[str, Sequence[str]]] = ()
 
 
 def write_page(path: Path, shown: Sequence[Shown], title: str) -> None:

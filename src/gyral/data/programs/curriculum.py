@@ -14,10 +14,14 @@ class Curriculum:
 
     * "none": always the largest number.
     * "naive": the smallest number first; one more digit when `patience` validations in a row do not exceed the best
-    score
-      since the last digit was added.
+      score since the last digit was added.
     * "mixed": each operand has its own number, uniform between the smallest and the largest.
     * "combined": each program follows "naive" or "mixed", with probability 1/2 each.
+
+    It differs from the authors' code (wojciechz/learning_to_execute on GitHub, `utils/strategies.lua` and `data.lua`):
+    there, "combined" decides for each number, and takes "mixed" with probability 1/5; the smallest number of digits of
+    "mixed" is 1; and a number of n digits is drawn uniformly from 1 to 10^n, so that it may have fewer digits. The
+    programs of Yang (2016) are "mixed" with 2 to 4 digits, so that no published number here depends on "combined".
 
     Args:
         strategy: one of `CURRICULA`; the option `curriculum`.

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from gyral.ops.operator import Operator, cast_for_autocast, has_gradient
 from gyral.ops.slot_memory import naive
-from gyral.ops.slot_memory.dnc import DNCMemory
+from gyral.ops.slot_memory.dnc import DNCCodeMemory, DNCMemory
 from gyral.ops.slot_memory.naive import MEMORIES, Memory, flatten, unflatten
 from gyral.ops.slot_memory.ntm import NTMMemory
 
-__all__ = ["DNCMemory", "Memory", "NTMMemory", "slot_memory", "unsupported_reason"]
+__all__ = ["DNCCodeMemory", "DNCMemory", "Memory", "NTMMemory", "slot_memory", "unsupported_reason"]
 
 OPERATOR = Operator(naive.slot_memory, {"cpu": "gyral.ops.slot_memory.cpu"})
 unsupported_reason = OPERATOR.unsupported_reason

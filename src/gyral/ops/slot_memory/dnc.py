@@ -47,7 +47,7 @@ class DNCState(NamedTuple):
 
 
 class DNCMemory(NamedTuple):
-    """The sizes of the memory of `gyral.cells.dnc.DNCCell`, whose options they are, and its step."""
+    """The sizes of the memory of `gyral.cells.dnc.DNCCell`, whose options they are, and its step: that of the paper."""
 
     slots: int
     width: int
@@ -80,7 +80,10 @@ class DNCMemory(NamedTuple):
             write: (B,) bool or None, whether the memory may be written.
         """
         interface = self.split(outputs)
-        usage = update_usage(state, interface.free.sigmoid())
+        interface = interface._replace(
+            read_strength=self.strength(interface.read_strength), write_strength=self.strength(interface.write_strength)
+        )
+        usage = self.usage(state, interface.free.sigmoid())
         write_weights = address_write(interface, usage, state.memory, write)
         memory = erase_and_add(state.memory, write_weights.unsqueeze(1), interface.erase.sigmoid(), interface.write)
         links = update_links(state.links, state.precedence, write_weights)
@@ -88,6 +91,23 @@ class DNCMemory(NamedTuple):
         read_weights = address_reads(interface, links, state.read_weights, memory)
         read_vector = torch.bmm(read_weights, memory).flatten(1)
         return read_vector, DNCState(read_weights, write_weights, usage, precedence, links, memory)
+
+    def strength(self, outputs: Tensor) -> Tensor:
+        """Return the strengths β from the outputs of the controller."""
+        return 1 + F.softplus(outputs)
+
+    def usage(self, state: DNCState, free: Tensor) -> Tensor:
+        """Return the usage u_t (B, C) before the write of a step, from the state before the step.
+
+        Args:
+            state: See `DNCState`.
+            free: f (B, R, 1), in [0, 1], the free gates.
+        """
+        used = state.usage + state.write_weights - state.usage * state.write_weights
+        retained = 1 - free * state.read_weights
+        for head in retained.unbind(1):  # `prod` would need a slower gradient, for factors that may be zero
+            used = used * head
+        return used
 
     def split(self, outputs: Tensor) -> Interface:
         """Return the parts of the outputs (…, outputs_size) of the controller, before any activation."""
@@ -97,9 +117,21 @@ class DNCMemory(NamedTuple):
         return Interface(**parts | {name: parts[name].unflatten(-1, (count, -1)) for name, count in heads.items()})
 
 
+class DNCCodeMemory(DNCMemory):
+    """The memory of `gyral.cells.dnc.DNCCell` with `equations="code"`, which has no kernel."""
+
+    __slots__ = ()
+
+    def strength(self, outputs: Tensor) -> Tensor:
+        return F.softplus(outputs)
+
+    def usage(self, state: DNCState, free: Tensor) -> Tensor:
+        return super().usage(state._replace(write_weights=state.write_weights.detach()), free)
+
+
 def address_write(interface: Interface, usage: Tensor, memory: Tensor, write: Tensor | None) -> Tensor:
     """Return the write weighting (B, C) from the new usage (B, C) and the memory (B, C, W) before the step."""
-    content = content_weighting(interface.write_key, 1 + F.softplus(interface.write_strength), memory).squeeze(1)
+    content = content_weighting(interface.write_key, interface.write_strength, memory).squeeze(1)
     weights = torch.lerp(content, allocation_weighting(usage), interface.allocation_gate.sigmoid())
     gate = interface.write_gate.sigmoid()
     return weights * (gate if write is None else gate * write.unsqueeze(-1))
@@ -107,21 +139,7 @@ def address_write(interface: Interface, usage: Tensor, memory: Tensor, write: Te
 
 def address_reads(interface: Interface, links: Tensor, before: Tensor, memory: Tensor) -> Tensor:
     """Return the read weightings (B, R, C) from those before, from the new links and from the new memory."""
-    content = content_weighting(interface.read_key, 1 + F.softplus(interface.read_strength), memory)
+    content = content_weighting(interface.read_key, interface.read_strength, memory)
     backward, by_content, forward = interface.modes.softmax(-1).split(1, dim=-1)
     linked = torch.baddbmm(by_content * content, backward * before, links)  # wᵀL = (Lᵀw)ᵀ
     return torch.baddbmm(linked, forward * before, links.transpose(1, 2))
-
-
-def update_usage(state: DNCState, free: Tensor) -> Tensor:
-    """Return the usage u_t (B, C) before the write of a step, from the state before the step.
-
-    Args:
-        state: See `DNCState`.
-        free: f (B, R, 1), in [0, 1], the free gates.
-    """
-    used = state.usage + state.write_weights - state.usage * state.write_weights
-    retained = 1 - free * state.read_weights
-    for head in retained.unbind(1):  # `prod` would need a slower gradient, for factors that may be zero
-        used = used * head
-    return used

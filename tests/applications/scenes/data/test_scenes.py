@@ -208,6 +208,8 @@ def test_clevr_is_read_from_its_folder(tmp_path: Path) -> None:
     batch = splits["test"].batch(np.arange(1), [splits["test"].questions_of(0)])
     assert batch.crops[0, 0, CROP // 2, CROP // 2].tolist() == [200, 10, 10]
     assert batch.positions[0, 0].tolist() == pytest.approx([2 * 100 / 480 - 1, 2 * 80 / 320 - 1])
+    whole, _ = load_clevr(tmp_path, {"train": None, "val": 1, "test": None}, max_length=12)
+    assert {split: len(own) for split, own in whole.items()} == {split: len(own) for split, own in splits.items()}
     with pytest.raises(OptionError, match="train_scenes=3: CLEVR's training split has 3 scenes"):
         load_clevr(tmp_path, {"train": 3, "val": 1, "test": 3}, max_length=12)
     with pytest.raises(UserError, match="no question with a program of at most 3 steps"):
@@ -220,3 +222,12 @@ def test_words_name_arguments() -> None:
     named = [name for number in numbers if (name := VOCABULARY.arguments[number])]
     assert words[0] == "how-big"
     assert len(named) == 6  # grey is not in the vocabulary of generated questions
+
+
+def test_attributes_that_questions_name() -> None:
+    generator = np.random.default_rng(0)
+    others = {name for attribute in ("color", "size", "material") for name in (attribute, *ATTRIBUTES[attribute])}
+    for _ in range(20):
+        questioner = Questioner(draw_scene(generator, 5), generator, 12, ["shape"])
+        for question in [questioner.draw() for _ in range(5)]:
+            assert not others & {step.argument for step in question.program}

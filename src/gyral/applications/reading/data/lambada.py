@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gyral.applications.reading.data import wordnet
 from gyral.applications.reading.data.chain_files import read_chains
 from gyral.applications.reading.data.prepared import SIZE, SPECIAL, ReadingCorpus, load
 from gyral.applications.reading.data.questions import Question
@@ -36,6 +37,7 @@ TRAIN, DEVELOPMENT, TEST = "train.txt", "lambada_development_plain_text.txt", "l
 TRAIN_URL = "http://ttic.uchicago.edu/~kgimpel/data/lambada-train-valid.tar.gz"
 TRAIN_FOLDER = "lambada-train-valid"  # in the archive of the training passages
 PUBLISHED = "lambada"  # name of the corpus
+DEPTH = 3  # levels between a noun and its hypernyms
 CUT = 4382  # nine tenths of the 4,869 development passages, for training without training passages
 
 # The words that are not candidates in the code of Dhingra et al. (bdhingra/coref-gru, branch lambada).
@@ -51,6 +53,7 @@ def load_lambada(
     edges: str = "matches",
     max_chains: int = 14,
     chains: str | Path | None = None,
+    hypernyms: str | Path | None = None,
     vocabulary_size: int = SIZE,
     seed: int = 0,
     processes: int | None = None,
@@ -70,6 +73,9 @@ def load_lambada(
         chains: file of coreference chains (`gyral.data.mentions.read_chains`) for edges "coreference". A document
             has the name of its file and its line, such as `lambada_test_plain_text.txt:17`, and the words of the
             passage without the last word.
+        hypernyms: folder of WordNet's `data.noun` and `index.noun`, for edges of two further types: from a noun to the
+            next word that is its hypernym, and to the next one that is its hyponym, up to `DEPTH` levels apart; see
+            `gyral.applications.reading.data.wordnet`. The cell then has `edge_types=3`. None: without.
         vocabulary_size: maximum vocabulary size.
         seed: seed of generated passages.
         processes: see `gyral.applications.reading.data.prepared.load`.
@@ -85,6 +91,9 @@ def load_lambada(
         reason = "must be a file of coreference chains for edges=coreference, and null otherwise"
         raise OptionError("chains", chains, reason)
     form: dict[str, Any] = {"edges": edges, "max_chains": max_chains}
+    if hypernyms is not None:
+        wordnet.load(str(hypernyms), DEPTH)  # the errors of its files come before the work
+        form["hypernyms"] = str(hypernyms)
     folder = Path(data_dir) / "lambada"
     is_there = any((folder / name).exists() for name in (DEVELOPMENT, TEST))
     if source == "generated" or (source == "auto" and not is_there):
@@ -96,6 +105,7 @@ def load_lambada(
             vocabulary_size=vocabulary_size,
             seed=seed,
             missing=missing(folder, DEVELOPMENT) if source == "auto" else "",
+            edge_types=_edge_types(form),
         )
     corpus = _load_passages(folder, source, form, chains, vocabulary_size=vocabulary_size, processes=processes)
     if corpus.name == PUBLISHED:
@@ -134,13 +144,18 @@ def _load_passages(
     }
     name = PUBLISHED if files["train"][0].name == TRAIN else "lambada_development"
     try:
-        return load(name, sources, folder.parent, **options)
+        return load(name, sources, folder.parent, edge_types=_edge_types(form), **options)
     except OptionError:
         raise
     except UserError as error:
         if chains is None:
             raise
         raise OptionError("chains", chains, str(error)) from None  # a mention is outside its passage
+
+
+def _edge_types(form: dict[str, Any]) -> int:
+    """Return the number of types of edges."""
+    return wordnet.HYPONYM if "hypernyms" in form else 1
 
 
 def _files(folder: Path, source: str) -> dict[str, tuple[Path, slice]]:
@@ -174,7 +189,13 @@ def _with_chains(chains: dict[str, list[Chain]] | None, line: bytes, place: str)
 
 
 def parse(
-    content: bytes | tuple[bytes, list[Chain] | None], place: str, report: Report, *, edges: str, max_chains: int
+    content: bytes | tuple[bytes, list[Chain] | None],
+    place: str,
+    report: Report,
+    *,
+    edges: str,
+    max_chains: int,
+    hypernyms: str | None = None,
 ) -> list[Question]:
     """Return the question of a passage.
 
@@ -184,7 +205,7 @@ def parse(
         content: the passage, or the passage and its chains.
         place: file and line, for messages and as the name of the question.
         report: counts unusual passages.
-        edges, max_chains: see `load_lambada`.
+        edges, max_chains, hypernyms: see `load_lambada`.
 
     Raises:
         UnusableError: the passage has fewer than three words.
@@ -212,6 +233,9 @@ def parse(
     kept = [chains[number] for number in sorted(most)]
     document, query = tuple(words[:end]), (BEGIN, *words[end:], END)
     candidates = tuple(dict.fromkeys(word for word in document if word not in MARKS))
+    linked = () if edges == "none" else chain_edges(kept)
+    if hypernyms is not None:
+        linked += wordnet.hypernym_edges((*document, *query), wordnet.load(hypernyms, DEPTH), NOT_MATCHED)
     number = {word: index for index, word in enumerate(candidates, start=1)}
     return [
         Question(
@@ -221,7 +245,7 @@ def parse(
             candidates,
             tuple(number.get(word, 0) for word in document),
             number.get(answer, IGNORED + 1) - 1,
-            () if edges == "none" else chain_edges(kept),
+            linked,
             label_chains(kept, len(document) + len(query)),
         )
     ]

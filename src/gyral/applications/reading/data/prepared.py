@@ -244,6 +244,7 @@ def load(
     data_dir: str | Path,
     *,
     vocabulary_size: int = SIZE,
+    edge_types: int = 1,
     processes: int | None = None,
 ) -> ReadingCorpus:
     """Return the questions of any files, prepared once and cached.
@@ -256,6 +257,7 @@ def load(
         sources: source of each split.
         data_dir: data folder, which contains the cache if it is writable.
         vocabulary_size: maximum vocabulary size, including the special symbols.
+        edge_types: E, number of types of edges.
         processes: number of worker processes; None: one for each available core, or one for a small corpus.
 
     Raises:
@@ -269,7 +271,7 @@ def load(
         FORMAT,
         sources,
         data_dir,
-        lambda folder: _read(folder, name, vocabulary_size),
+        lambda folder: _read(folder, name, vocabulary_size, edge_types),
         lambda folder: prepare(name, sources, folder, 1 if processes is None and is_small else processes),
     )
     for split, report in corpus.reports.items():
@@ -281,7 +283,7 @@ def load(
     return corpus
 
 
-def _read(folder: Path, name: str, vocabulary_size: int) -> ReadingCorpus | None:
+def _read(folder: Path, name: str, vocabulary_size: int, edge_types: int) -> ReadingCorpus | None:
     """Return a corpus from the cache, or None if it is missing or damaged."""
 
     def build(description: dict[str, Any]) -> ReadingCorpus:
@@ -289,7 +291,8 @@ def _read(folder: Path, name: str, vocabulary_size: int) -> ReadingCorpus | None
         symbols = (folder / "words.txt").read_bytes().decode().split("\n", end)[:end]
         reports = {split: restore_report(report) for split, report in description["reports"].items()}
         splits: dict[str, StoredQuestions] = {
-            split: PreparedQuestions(folder, split, end, answerable_only=split == "train") for split in SPLITS
+            split: PreparedQuestions(folder, split, end, answerable_only=split == "train", edge_types=edge_types)
+            for split in SPLITS
         }
         return ReadingCorpus(name, Vocabulary("word", symbols), splits, reports, folder=folder)
 

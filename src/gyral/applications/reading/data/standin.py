@@ -65,6 +65,7 @@ def generated_corpus(
     vocabulary_size: int,
     seed: int,
     missing: str = "",
+    edge_types: int = 1,
 ) -> ReadingCorpus:
     """Return generated questions in three splits of `SIZES`.
 
@@ -76,6 +77,7 @@ def generated_corpus(
         vocabulary_size: maximum vocabulary size.
         seed: seed of the questions.
         missing: description of the missing files, for the log; empty if the user selects generated questions.
+        edge_types: E, number of types of edges.
     """
     questions, reports = {}, {}
     for split in SPLITS:
@@ -89,7 +91,7 @@ def generated_corpus(
     symbols = (*SPECIAL, *Vocabulary.of(words, "word").symbols)[:vocabulary_size]
     vocabulary = Vocabulary("word", symbols)
     splits: dict[str, StoredQuestions] = {
-        split: EncodedQuestions(found, vocabulary) for split, found in questions.items()
+        split: EncodedQuestions(found, vocabulary, edge_types) for split, found in questions.items()
     }
     reason = f"{missing}; using GENERATED questions" if missing else "GENERATED questions"
     substitute = f"{reason}, whose results are not results on any published corpus"

@@ -100,6 +100,7 @@ class ReadingTask(SequenceTask[ReadingData]):
     measures: tuple[Measure, ...] = (ACCURACY,)
     remarks: tuple[Remark, ...] = (SUBSTITUTE,)
     model_type = Reader
+    label_notes: tuple[str, ...] = ()  # below the table of an evaluation by labels
 
     def __init__(
         self,
@@ -161,6 +162,12 @@ class ReadingTask(SequenceTask[ReadingData]):
         from gyral.applications.reading.generation import answer_questions
 
         return {"answer_questions": answer_questions}
+
+    @classmethod
+    def evaluations(cls) -> dict[str, Callable[..., dict[str, float] | None]]:
+        from gyral.applications.reading.labels import score_labels
+
+        return {"labels": score_labels}
 
     @classmethod
     def figures(cls) -> dict[str, Callable[..., Any]]:

@@ -19,7 +19,8 @@ from gyral.tasks.base import ModelFactory
 class MentionMetrics(ReadingMetrics):
     """Metrics of questions whose answers are mentioned in their documents.
 
-    `answerable` is the share of questions whose answer is one of the candidates, the highest possible accuracy.
+    `context_accuracy` is the accuracy on the questions whose answer is one of the candidates, so that `accuracy` is its
+    product with `answerable`, the share of these questions and the highest possible accuracy.
     `most_mentioned` is the accuracy of a predictor that returns the first candidate with the most mentions.
 
     Args:
@@ -27,10 +28,11 @@ class MentionMetrics(ReadingMetrics):
         ignored: indices of words whose mentions do not count for `most_mentioned`, such as articles.
     """
 
-    names = (*ReadingMetrics.names, "answerable", "most_mentioned")
+    names = (*ReadingMetrics.names, "context_accuracy", "answerable", "most_mentioned")
 
     def __init__(self, candidates: int, ignored: Collection[int] = ()) -> None:
         super().__init__()
+        self.context_accuracy = MeanMetric()
         self.answerable = MeanMetric()
         self.most_mentioned = MeanMetric()
         self._candidates = candidates
@@ -39,7 +41,9 @@ class MentionMetrics(ReadingMetrics):
     def update(self, logits: Tensor, batch: ReadingBatch, loss: Tensor) -> None:
         """Add one batch: its logits (B, C) and its mean loss."""
         super().update(logits, batch, loss)
-        self.answerable.update((batch.targets != IGNORED).float())
+        is_answerable = (batch.targets != IGNORED).float()
+        self.answerable.update(is_answerable)
+        self.context_accuracy.update((logits.argmax(dim=-1) == batch.targets).float(), weight=is_answerable)
         counted = ~torch.isin(batch.inputs, self._ignored.to(batch.inputs.device))
         counts = torch.zeros(len(counted), self._candidates + 1, device=counted.device)
         counts.scatter_add_(1, batch.mentions, counted.float())
@@ -63,6 +67,7 @@ class CorpusReadingTask(ReadingTask):
 
     measures = (
         *ReadingTask.measures,
+        percentage("context_accuracy", "accuracy, answer in the document"),
         percentage("answerable", "answer among the candidates", at_end=True),
         percentage("most_mentioned", "most mentioned candidate", at_end=True),
     )
@@ -96,6 +101,7 @@ class CorpusReadingTask(ReadingTask):
             baseline=float(np.log(counts).mean()) if len(counts) else 0.0,
             output_size=candidates,
             in_document=True,
+            edge_types=test.edge_types,
             substitute=corpus.substitute,
             metrics=MentionMetrics(candidates, [index[word] for word in ignored if word in index]),
             **options,

@@ -30,7 +30,7 @@ class LambadaTask(CorpusReadingTask):
 
     Args:
         model: makes the model from the sizes of the task and the readout.
-        data_dir, source, edges, max_chains, chains, vocabulary_size: see
+        data_dir, source, edges, max_chains, chains, hypernyms, vocabulary_size: see
             `gyral.applications.reading.data.lambada.load_lambada`.
         ngrams: orders of the n-gram models (`gyral.data.text.ngrams`) whose accuracy a test reports as
             `ngram_<order>_accuracy`. They are trained on the training split and choose among the same candidates.
@@ -42,6 +42,11 @@ class LambadaTask(CorpusReadingTask):
         UserError: an option is out of bounds; the data is missing or cannot be used.
     """
 
+    label_notes = (
+        "Dhingra et al. (2017, arXiv:1703.02620), table 4: on 100 passages with labels of seven categories, GA is "
+        "right on 51 %, and GA with MAGE on 61 %.",
+    )
+
     def __init__(
         self,
         model: ModelFactory,
@@ -51,6 +56,7 @@ class LambadaTask(CorpusReadingTask):
         edges: str = "matches",
         max_chains: int = 14,
         chains: str | Path | None = None,
+        hypernyms: str | Path | None = None,
         vocabulary_size: int = SIZE,
         ngrams: Sequence[int] = (),
         batch_size: int = 64,
@@ -64,6 +70,7 @@ class LambadaTask(CorpusReadingTask):
             edges=edges,
             max_chains=max_chains,
             chains=chains,
+            hypernyms=hypernyms,
             vocabulary_size=vocabulary_size,
             seed=check_integer("data_seed", data_seed, minimum=0),
         )

@@ -89,17 +89,18 @@ QUESTIONS, SCENES = TypeAdapter(Questions), TypeAdapter(Scenes)
 
 
 def load_clevr(
-    folder: str | Path, sizes: dict[str, int], max_length: int
+    folder: str | Path, sizes: dict[str, int | None], max_length: int
 ) -> tuple[dict[str, SceneCollection], QuestionVocabulary]:
-    """Return excerpts of CLEVR as splits, and the vocabulary of the training questions.
+    """Return CLEVR or excerpts of it as splits, and the vocabulary of the training questions.
 
     The training split has the first scenes of CLEVR's training split, validation the last ones; the test split has the
     first scenes of CLEVR's validation split, because its test split has no answers. Questions whose programs are longer
-    than `max_length` are left out, and then scenes without questions.
+    than `max_length` are left out, and then scenes without questions. The pictures of all 70,000 training scenes take
+    2 GB of memory.
 
     Args:
         folder: the folder CLEVR_v1.0, with images/, questions/ and scenes/.
-        sizes: number of scenes of each split.
+        sizes: number of scenes of each split; None, for train: all but those of validation; for test: all.
         max_length: largest number of steps of a program in the operators of `gyral.applications.scenes.data.language`.
 
     Raises:
@@ -109,13 +110,14 @@ def load_clevr(
     if not root.is_dir():
         reason = "is not a folder; must be the folder of CLEVR, with images/, questions/ and scenes/"
         raise OptionError("clevr", folder, reason)
+    held_out = sizes["val"] or 0
     ranges = {
-        "train": ("train", slice(sizes["train"])),
-        "val": ("train", slice(-sizes["val"], None)),
+        "train": ("train", slice(-held_out if sizes["train"] is None else sizes["train"])),
+        "val": ("train", slice(-held_out, None)),
         "test": ("val", slice(sizes["test"])),
     }
     read = {name: _read_split(root, name, max_length) for name in ("train", "val")}
-    if len(read["train"]) < sizes["train"] + sizes["val"]:
+    if len(read["train"]) < (sizes["train"] or 1) + held_out:
         reason = f"CLEVR's training split has {len(read['train']):,} scenes for train_scenes and val_scenes together"
         raise OptionError("train_scenes", sizes["train"], reason)
     chosen = {split: read[name][part] for split, (name, part) in ranges.items()}
@@ -240,17 +242,18 @@ def _read_scenes(
     root: Path, scenes: list[tuple[Path, np.ndarray, list[Question]]]
 ) -> tuple[np.ndarray, list[np.ndarray], list[list[Question]]]:
     """Return the pictures, the places of objects and the questions of scenes."""
-    images: list[np.ndarray] = []
-    for path, places, _ in scenes:
-        images.append(image := _read_image(root, path))
-        if image.shape != images[0].shape:
+    images = np.empty((len(scenes), *_read_image(root, scenes[0][0]).shape), dtype=np.uint8)
+    for number, (path, places, _) in enumerate(scenes):
+        image = _read_image(root, path)
+        if image.shape != images.shape[1:]:
             raise _wrong(root, path, f"must be as large as {scenes[0][0]}")
+        images[number] = image
         height, width, _ = image.shape
         if not ((places >= 0) & (places <= (width, height))).all():
             size = f"{SCALE * width} × {SCALE * height}"
             reason = f"the pixel_coords of the objects of {path.name} must be within the picture, {size}"
             raise _wrong(root, root / "scenes" / f"CLEVR_{path.parent.name}_scenes.json", reason)
-    return np.stack(images), [places for _, places, _ in scenes], [questions for _, _, questions in scenes]
+    return images, [places for _, places, _ in scenes], [questions for _, _, questions in scenes]
 
 
 def _read_image(root: Path, path: Path) -> np.ndarray:

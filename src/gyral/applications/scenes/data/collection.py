@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gyral.applications.scenes.data.language import (
     ANSWER_IDS,
+    ATTRIBUTES,
     OPERATORS,
     TYPES,
     QuestionVocabulary,
@@ -134,7 +135,13 @@ class SceneCollection:
 
 
 def generate_collection(
-    size: int, questions: int, objects: Sequence[int], max_length: int, vocabulary: QuestionVocabulary, seed: int
+    size: int,
+    questions: int,
+    objects: Sequence[int],
+    max_length: int,
+    vocabulary: QuestionVocabulary,
+    seed: int,
+    attributes: Sequence[str] = tuple(ATTRIBUTES),
 ) -> SceneCollection:
     """Generate scenes with questions.
 
@@ -145,10 +152,11 @@ def generate_collection(
         max_length: largest number of steps of a program.
         vocabulary: the words of questions.
         seed: seed of all draws.
+        attributes: the attributes that questions name.
     """
     generator = np.random.default_rng(seed)
     numbers = generator.integers(objects[0], objects[1] + 1, size)
     scenes = [draw_scene(generator, number) for number in numbers]
-    questioners = (Questioner(scene, generator, max_length) for scene in scenes)
+    questioners = (Questioner(scene, generator, max_length, attributes) for scene in scenes)
     asked = [[questioner.draw() for _ in range(questions)] for questioner in questioners]
     return SceneCollection(render(scenes, generator), [scene.positions for scene in scenes], asked, vocabulary)

@@ -70,10 +70,18 @@ class Questioner:
         scene: the scene.
         generator: source of all random numbers.
         max_length: largest number of steps of a program, at least 3.
+        attributes: the attributes that questions name.
     """
 
-    def __init__(self, scene: Scene, generator: np.random.Generator, max_length: int) -> None:
+    def __init__(
+        self,
+        scene: Scene,
+        generator: np.random.Generator,
+        max_length: int,
+        attributes: Sequence[str] = tuple(ATTRIBUTES),
+    ) -> None:
         self.max_length = max_length
+        self.attributes = attributes
         self._generator = generator
         self._numbers = list[float]()
         names = list(ATTRIBUTES.values())
@@ -114,9 +122,9 @@ class Questioner:
 
     def _describe(self, candidates: int, plural: bool, *, unique: bool, without: str = "") -> _Noun | None:
         """Return a description of some of the candidates, or of exactly one of them; None: the draw does not fit."""
-        allowed = [name for name in ATTRIBUTES if name != without]
+        allowed = [name for name in self.attributes if name != without]
         count = 1 + (self._uniform() < 0.5) + (self._uniform() < 0.2)
-        chosen = {self._choose(allowed) for _ in range(count)}
+        chosen = {self._choose(allowed) for _ in range(count if allowed else 0)}
         if unique or self._uniform() < 0.6:
             members = [index for index in range(len(self.concepts)) if candidates >> index & 1]
             if not members:
@@ -175,7 +183,7 @@ class Questioner:
 
     def _alike(self, plural: bool, *, unique: bool, without: str = "") -> _Noun | None:
         """Return a description of objects that share an attribute with another one."""
-        inner, attribute = self._unique(), self._choose(tuple(ATTRIBUTES))
+        inner, attribute = self._unique(), self._choose(self.attributes)
         if inner is None or attribute in inner.attributes or attribute == without:
             return None
         member = inner.objects.bit_length() - 1
@@ -222,7 +230,7 @@ class Questioner:
         return Question(words.split(), [*noun.steps, Step("count")], str(noun.objects.bit_count()))
 
     def _query(self) -> Question | None:
-        attribute = self._choose(tuple(ATTRIBUTES))
+        attribute = self._choose(self.attributes)
         noun = self._body(False, unique=True, without=attribute)
         if noun is None:
             return None
@@ -242,7 +250,7 @@ class Questioner:
         return Question(words.split(), [*first.steps, *second.steps, Step(name)], "yes" if is_true else "no")
 
     def _compare_attribute(self) -> Question | None:
-        attribute = self._choose(tuple(ATTRIBUTES))
+        attribute = self._choose(self.attributes)
         hops = int(self._uniform() < 0.25), int(self._uniform() < 0.25)
         first, second = (self._unique(each, without=attribute) for each in hops)
         if first is None or second is None or first.objects == second.objects:

@@ -44,6 +44,12 @@ def execute(operators: Tensor, arguments: Tensor, scenes: Tensor, grounding: Gro
     set. The number of objects in a set has the distribution of a sum of independent variables, which determines counts,
     `exist` and the comparisons of numbers.
 
+    It differs from the authors' code (vacancy/NSCL-PyTorch-Release on GitHub, `quasi_symbolic.py`), where a set is a
+    vector of scores: `exist` is the largest score of an object, `count` the sum of the probabilities σ(score),
+    comparisons of numbers are differences of these sums with a margin and a temperature of 0.25, the only object of a
+    set is a softmax of the scores, and an evaluation counts the objects with a score above 0. The distribution of the
+    count needs no margin, and gives all answers probabilities, so that one cross-entropy trains them.
+
     Args:
         operators, arguments: (R, P) programs; see `gyral.applications.scenes.data.language`. They must fit the stack.
         scenes: (R,) the scene of each program.

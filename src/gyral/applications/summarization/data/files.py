@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from gyral.applications.summarization.data.parsing import Pair, parse
 from gyral.applications.summarization.data.sources import ArticleSource
 from gyral.core.errors import OptionError
-from gyral.core.inputs import excerpt, find_fault
+from gyral.core.inputs import excerpt, find_fault, read_text
 from gyral.data.raw_examples import RawExample, Report, UnusableError
 
 STANDARD_INPUT = "-"
@@ -161,6 +161,25 @@ class Output:
     def _add_pair(self, article: Article, summary: list[str]) -> None:
         if article.pair.sentences:
             self.pairs.append((join_words(article.pair.sentences), summary))
+
+
+def read_summaries(path: str) -> dict[str, list[str]]:
+    """Return the sentences of the summaries in an output file of `Output`, by the places of their articles.
+
+    Raises:
+        OptionError: the file cannot be read or is no such file.
+    """
+    found: dict[str, list[str]] = {}
+    try:
+        for line in map(json.loads, read_text("beside", path).splitlines()):
+            if not all(isinstance(sentence, str) for sentence in (line["place"], *line["summary"])):
+                raise TypeError("summary")
+            found[line["place"]] = list(line["summary"])
+    except OptionError:
+        raise
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise OptionError("beside", path, "is not a file of summaries, which out= writes") from None
+    return found
 
 
 def join_words(sentences: Iterable[Sequence[str]]) -> list[str]:

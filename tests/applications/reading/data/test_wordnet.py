@@ -1,0 +1,72 @@
+"""Edges between nouns and their hypernyms."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from gyral.applications.reading.data.lambada import load_lambada, parse
+from gyral.applications.reading.data.wordnet import HYPERNYM, HYPONYM, Hypernyms, hypernym_edges
+from gyral.core.edges import Edge
+from gyral.core.errors import OptionError
+from gyral.data.raw_examples import Report
+
+LICENSE = "  1 This software and database is being provided to you under a license.\n"
+# poodle → dog, hound → animal → being; the second sense of dog is a machine
+NOUNS = (
+    "00000001 03 n 01 being 0 000 | what is\n"
+    "00000002 05 n 01 animal 0 001 @ 00000001 n 0000 | it moves\n"
+    "00000003 05 n 02 dog 0 hound 0 002 @ 00000002 n 0000 ~ 00000004 n 0000 | it barks\n"
+    "00000004 05 n 01 poodle 0 001 @ 00000003 n 0000 | a dog | with curls\n"
+    "00000005 06 n 01 dog 2 000 | a machine\n"
+)
+INDEX = (
+    "animal n 1 2 @ ~ 1 0 00000002\nbeing n 1 1 ~ 1 0 00000001\ndog n 2 2 @ ~ 2 1 00000003 00000005\n"
+    "hound n 1 2 @ ~ 1 0 00000003\npoodle n 1 1 @ 1 0 00000004\n"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "data.noun").write_text(LICENSE + NOUNS)
+    (tmp_path / "index.noun.gz").write_bytes(gzip.compress((LICENSE + INDEX).encode()))
+    return tmp_path
+
+
+def test_nouns_are_joined_with_the_last_noun_above_and_below_them(folder: Path) -> None:
+    hypernyms = Hypernyms(folder, 2)
+    words = ["a", "dog", "and", "a", "poodle", "saw", "Animals", ".", "being", "poodles"]
+    assert hypernym_edges(words, hypernyms, frozenset()) == (
+        Edge(1, 4, HYPONYM),  # poodle is below dog
+        Edge(4, 6, HYPERNYM),
+        Edge(6, 8, HYPERNYM),  # and not to poodle, which is three levels below
+        Edge(6, 9, HYPONYM),
+    )
+    assert hypernym_edges(words, hypernyms, frozenset({"animals", "being"}))[1:] == (Edge(1, 9, HYPONYM),)
+    assert hypernym_edges(words, Hypernyms(folder, 1), frozenset())[-1] == Edge(1, 9, HYPONYM)
+
+
+def test_passages_have_edges_of_three_types(folder: Path) -> None:
+    passage, options = b"the dog met anna . anna saw an animal there", {"edges": "matches", "max_chains": 1}
+    (question,) = parse(passage, "here:1", Report(), **options, hypernyms=str(folder))
+    assert question.edges == (Edge(3, 6), Edge(1, 9, HYPERNYM))
+    corpus = load_lambada(folder, source="generated", hypernyms=folder)
+    assert {questions.edge_types for questions in corpus.splits.values()} == {3}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("data.noun", None, "has no data.noun: must be the folder of WordNet"),
+        ("data.noun", "00000001 03 n 0x being", "data.noun: not in WordNet's format"),
+        ("index.noun.gz", b"no archive", "index.noun.gz cannot be read"),
+        ("index.noun.gz", gzip.compress(b"dog n 1 2 @ ~ 1 0 00000009"), "index.noun: not in WordNet's format"),
+    ],
+)
+def test_damaged_files_are_refused(folder: Path, name: str, content: str | bytes | None, message: str) -> None:
+    path = folder / name
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(OptionError, match=message):
+        Hypernyms(folder, 2)
