@@ -8,16 +8,16 @@ import torch
 from torch.nn import functional as F
 
 from gyral.applications.summarization.data.batches import START_ID, STOP_ID, UNKNOWN_ID
-from gyral.applications.summarization.models.beam import BeamSearch
 from gyral.applications.summarization.models.conv_summarizer import ConvSummarizer
-from gyral.applications.summarization.models.multi_head import MultiHeadAttention, sinusoids
 from gyral.cells.dynamic_conv import DynamicConvCell
 from gyral.cells.gru import GRUCell
 from gyral.cells.light_conv import LightConvCell
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
-from tests.applications.summarization.models.test_beam import plain
+from gyral.generation.beam import BeamSearch
+from gyral.models.cross_attention import MultiHeadAttention, sinusoids
 from tests.applications.summarization.models.test_pointer_generator import SUMMARIES, WHOLE, V, batch_of
+from tests.generation.test_beam import plain
 
 D = 8
 light = partial(LightConvCell, hidden_size=D, kernel_size=3, heads=2)
