@@ -129,6 +129,7 @@ class EncoderDecoder(nn.Module):
             size.
         decoder: the same for the decoder.
         vocabulary_size: V.
+        output_size: number of classes that a task passes to every model; it is V.
         embedding_size: D, width of embedding and blocks.
         encoder_kernels, decoder_kernels: kernel_size of each layer, such as [3, 7, 15, 31]; None: `num_layers` layers
             as they are.
@@ -150,6 +151,7 @@ class EncoderDecoder(nn.Module):
         encoder: LayerFactory,
         decoder: LayerFactory,
         vocabulary_size: int,
+        output_size: int | None = None,
         *,
         embedding_size: int = 256,
         encoder_kernels: Sequence[int] | None = None,
