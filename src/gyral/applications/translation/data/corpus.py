@@ -91,29 +91,6 @@ class TranslationCorpus:
             )
 
 
-def load_translation_en_de(data_dir: str | Path, *, size: int = 8000, kind: str = "bpe") -> TranslationCorpus:
-    """Return English sentences and messages of free software with their German translations.
-
-    The folder `translation_en_de` of the data folder has `train.tsv`, `valid.tsv` and `test.tsv`, each with an English
-    and a German column: 77,338, 2,000 and 2,000 pairs.
-
-    Args:
-        data_dir: data folder.
-        size, kind: see `load`.
-
-    Raises:
-        OptionError: the files do not exist; as `load`.
-    """
-    folder = Path(data_dir) / "translation_en_de"
-    train, val, test = (str(folder / f"{name}.tsv") for name in ("train", "valid", "test"))
-    try:
-        return load(data_dir, train=train, val=val, test=test, size=size, kind=kind, name="translation_en_de")
-    except OptionError as error:
-        if error.option not in SPLITS:
-            raise
-        raise OptionError("data_dir", data_dir, f"{error.value}: {error.reason}") from None  # the option of this task
-
-
 def load(
     data_dir: str | Path,
     *,
