@@ -42,7 +42,7 @@ def test_every_line_of_a_file_or_of_standard_input_is_translated(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("beam=2",), "text=null: give either a text or an input, a file with a sentence on each line"),
+        (("beam=2",), "text=None: give either a text or an input, a file with a sentence on each line"),
         (("text=a", "input=b"), "text=a: give either a text or an input, a file with a sentence on each line"),
         (("input=nowhere.txt",), "input=nowhere.txt: cannot be read (No such file or directory)"),
         (("text=a", "beam=0"), "beam=0: must be an integer ≥ 1"),

@@ -46,9 +46,8 @@ every_network = pytest.mark.parametrize("name", NETWORKS)
 def made(name: str, **options: Any) -> Translator:
     torch.manual_seed(0)
     encoder, decoder, own = NETWORKS[name]
-    return (
-        Translator(encoder, decoder, V, **{"embedding_size": D, "attention_heads": 2, **own, **options}).double().eval()
-    )
+    sizes = {"embedding_size": D, "attention_heads": 2, **own, **options}
+    return Translator(encoder, decoder, V, **sizes).double().eval()
 
 
 def batch_of(rows: list[int]) -> TranslationBatch:

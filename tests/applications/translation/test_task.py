@@ -2,24 +2,30 @@
 
 import json
 import math
+import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import sacrebleu
 import torch
+from omegaconf import DictConfig
 
 from gyral.applications.translation.bleu import score
 from gyral.applications.translation.data.corpus import STOP_ID
 from gyral.applications.translation.task import TranslationTask, frequency_loss
-from gyral.config.groups import load_table
+from gyral.config.groups import choices
 from gyral.data.batching import IGNORED
 from gyral.runs.directory import load_run
 from gyral.training import build
 from tests.applications.translation.small import PAIRS, TINY, TRANSLATIONS
-from tests.helpers.running import CONF, build_task, compose_config, invoke, keep_small, load_last
+from tests.helpers.running import build_task, compose_config, invoke, keep_small, load_last
+
+MODELS = ("translator", "conv_translator", "transformer", "average_decoder", "average_attention")
+TABLES = re.compile(r"(light_conv_paper/table3|translation_small(/ablation)?)/[a-z]\w*$")
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -43,9 +49,8 @@ def test_the_baseline_is_the_loss_of_the_frequencies_of_subwords() -> None:
     built = build_task(*TRANSLATIONS)
 
     def targets(split: str) -> list[int]:
-        return [
-            token for batch in built.data.loader(split) for token in batch.targets[batch.targets != IGNORED].tolist()
-        ]
+        batches = built.data.loader(split)
+        return [token for batch in batches for token in batch.targets[batch.targets != IGNORED].tolist()]
 
     counts = Counter(targets("train"))
     total = sum(counts.values()) + built.model.vocabulary_size
@@ -75,6 +80,7 @@ def test_a_perfect_translation_has_a_bleu_of_100() -> None:
     assert (found.bleu, found.chrf, found.ratio) == pytest.approx((100, 100, 1))
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_equal_bit_for_bit(
     translation_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,36 +105,36 @@ def test_rendered_examples_have_source_target_and_prediction(translation_run: Pa
     assert [line.split()[0] for line in example[1:4]] == ["source", "target", "prediction"]
 
 
-@pytest.mark.parametrize("model", ["translator", "transformer", "average_decoder", "average_attention"])
-def test_every_model_trains_three_steps(model: str, tmp_path: Path) -> None:
-    options = [word for word in TRANSLATIONS if not word.startswith(("model=", "model.encoder_k", "model.decoder_k"))]
-    outcome = invoke(*options, f"model={model}", "trainer.max_steps=3", f"hydra.run.dir={tmp_path}")
-    assert outcome.status == 0, outcome.err
+def three_steps(config: DictConfig) -> None:
+    """Train three steps with layers of 32 units on the pairs of the tests."""
+    keep_small(config, **TINY)
+    config.task.batch_size = 4
+    config.model.embedding_size = 32
+    for side in (config.model.encoder, config.model.decoder):
+        side.hidden_size = 32
+        side.update({"heads": min(side.heads, 32)} if "heads" in side else {})
+    built = build.build_task(config)
+    optimizer = torch.optim.Adam(built.parameters())
+    built.data.trainer = SimpleNamespace(max_steps=3, accumulate_grad_batches=1)
+    for batch in built.data.train_dataloader():
+        optimizer.zero_grad()
+        loss = built.loss(built(batch), batch)
+        loss.backward()
+        optimizer.step()
+        assert loss.isfinite()
 
 
-def test_the_published_table_trains_three_steps_with_small_layers() -> None:
-    table = load_table(CONF / "table" / "light_conv_paper_table3.yaml")
-    for experiment in table.experiments[1:]:
-        if experiment.rpartition("/")[2].startswith("_"):
-            continue
-        config = compose_config(f"experiment={experiment}")
-        for name in ("embedding_size", "encoder.hidden_size", "decoder.hidden_size"):
-            node, _, key = name.rpartition(".")
-            section = config.model[node] if node else config.model
-            section[key] = 32
-            if section.get("heads") == 1024:
-                section.heads = 32
-        config.task.batch_size = 4
-        keep_small(config, **TINY)
-        built = build.build_task(config)
-        optimizer = torch.optim.Adam(built.parameters())
-        batches = iter(built.data.loader("train"))
-        for _ in range(3):
-            optimizer.zero_grad()
-            loss = built.loss(built(batch := next(batches)), batch)
-            loss.backward()
-            optimizer.step()
-            assert loss.isfinite(), experiment
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_trains_three_steps(model: str) -> None:
+    three_steps(compose_config("task=translation", f"model={model}"))
+
+
+@pytest.mark.named(
+    "translation_small/gru", "light_conv_paper/table3/depthwise", "light_conv_paper/table3/dynamic_conv_no_softmax"
+)
+@pytest.mark.parametrize("experiment", [name for name in choices("experiment") if TABLES.match(name)])
+def test_every_row_trains_three_steps(experiment: str) -> None:
+    three_steps(compose_config(f"experiment={experiment}"))
 
 
 def test_a_run_translates_with_its_weights(translation_run: Path) -> None:
