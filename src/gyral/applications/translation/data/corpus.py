@@ -94,9 +94,9 @@ class TranslationCorpus:
 def load(
     data_dir: str | Path,
     *,
-    train: Any,
-    val: Any,
-    test: Any,
+    train: str | Path | list[str] | None,
+    val: str | Path | list[str] | None,
+    test: str | Path | list[str] | None,
     source: int | str = 0,
     target: int | str = 1,
     size: int = 8000,
@@ -210,7 +210,7 @@ def _learn(source: PairSource, size: int, kind: str) -> bytes:
         if not report.kept:
             raise OptionError(source.option, source.path, f"contains no pair{report.oddities()}") from None
         reason = str(error).strip().splitlines()[-1].rpartition("] ")[2]
-        raise OptionError("size", size, f"the library sentencepiece learns no such subwords: {reason}") from None
+        raise OptionError("size", size, f"sentencepiece learns no such subwords from {source.path}: {reason}") from None
     return model.getvalue()
 
 
