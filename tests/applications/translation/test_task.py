@@ -25,7 +25,7 @@ from tests.applications.translation.small import PAIRS, TINY, TRANSLATIONS
 from tests.helpers.running import build_task, compose_config, invoke, keep_small, load_last
 
 MODELS = ("translator", "conv_translator", "transformer", "average_decoder", "average_attention")
-TABLES = re.compile(r"(light_conv_paper/table3|translation_small(/ablation)?)/[a-z]\w*$")
+TABLES = re.compile(r"(light_conv_paper/table3|translation_small(_ablation)?)/[a-z]\w*$")
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
