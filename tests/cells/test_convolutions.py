@@ -39,7 +39,8 @@ def by_hand(cell: ConvolutionCell, given: Tensor, ahead: int = 0) -> Tensor:
     for time in range(T):
         for channel, head in enumerate((0, 0, 0, 1, 1)):
             scores = cell.weight if isinstance(cell, LightConvCell) else values[time] @ cell.weight.T
-            weights = scores.view(-1, H, K)[:, head].softmax(dim=-1)
+            weights = scores.view(-1, H, K)[:, head]
+            weights = weights.softmax(dim=-1) if cell.softmax else weights
             for place in range(K):
                 source = time + ahead - (K - 1) + place
                 if 0 <= source < T:
@@ -48,9 +49,10 @@ def by_hand(cell: ConvolutionCell, given: Tensor, ahead: int = 0) -> Tensor:
 
 
 @every_cell
+@pytest.mark.parametrize("softmax", [True, False])
 @torch.no_grad()
-def test_the_equations_by_hand(cell_class: Any) -> None:
-    cell = made(cell_class)
+def test_the_equations_by_hand(cell_class: Any, softmax: bool) -> None:
+    cell = made(cell_class, softmax=softmax)
     torch.testing.assert_close(Recurrent(lambda _: cell, X)(inputs())[0], by_hand(cell, inputs()))
     torch.testing.assert_close(cell.centered(inputs()), by_hand(cell, inputs(), ahead=K // 2))
 

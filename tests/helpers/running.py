@@ -224,10 +224,16 @@ def _load_corpus(node: str) -> Any:
 
 
 def keep_small(config: DictConfig, **options: Any) -> None:
-    """Set the given options, by dotted names, that the task of a configuration has."""
+    """Set the given options, by dotted names, that the task of a configuration has.
+
+    `<application>/<name>` is for the tasks of an application, if others have an option of this name.
+    """
     for name, value in options.items():
-        if OmegaConf.select(config.task, name, default=config) is not config:
-            OmegaConf.update(config.task, name, value)
+        application, _, option = name.rpartition("/")
+        if application and not config.task._target_.startswith(f"gyral.applications.{application}."):
+            continue
+        if OmegaConf.select(config.task, option, default=config) is not config:
+            OmegaConf.update(config.task, option, value)
 
 
 def shorten(config: DictConfig, **lengths: int) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
-from gyral.core.checks import check_integer, check_real
+from gyral.core.checks import check_boolean, check_integer, check_real
 from gyral.core.errors import OptionError
 from gyral.ops import convolution
 from gyral.ops.convolution import head_of_channel
@@ -27,9 +27,10 @@ class ConvolutionCell(RecurrentCell):
         v_t = (W_a x_t + b_a) ⊙ σ(W_b x_t + b_b)                        gated linear unit
         y_{t,c} = Σ_{j=1}^{K} w_{h(c),j} v_{t−K+j, c}                   values before the first step are zero
 
-    A head h(c) is a range of consecutive channels, which share the K weights of the window; they are positive and sum
-    to 1. The output y_t depends on the last K inputs alone. The state has the last K − 1 values. A subclass defines the
-    weights. The linear layer after the convolution belongs to the block around it; see `gyral.nn.block.PreNormBlock`.
+    A head h(c) is a range of consecutive channels, which share the K weights of the window. By default a softmax makes
+    them positive with sum 1. The output y_t depends on the last K inputs alone. The state has the last K − 1 values. A
+    subclass defines the weights. The linear layer after the convolution belongs to the block around it; see
+    `gyral.nn.block.PreNormBlock`.
 
     Parameters: `weight_ih` (2N, X), rows [W_a; W_b], Xavier-uniform; `bias` (2N,), zero.
 
@@ -40,6 +41,7 @@ class ConvolutionCell(RecurrentCell):
         heads: H, from 1 to N. If H does not divide N, some heads have one channel more than others.
         weight_dropout: Probability, in [0, 1), that a weight is zero in training after the softmax (DropConnect); the
             others are multiplied by 1 / (1 − p).
+        softmax: Whether the weights of a window are normalized by a softmax. False: they are what it reads.
 
     Raises:
         OptionError: An option is out of bounds or has another type.
@@ -52,7 +54,14 @@ class ConvolutionCell(RecurrentCell):
         earlier: Tensor
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, kernel_size: int, heads: int, weight_dropout: float
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        kernel_size: int,
+        heads: int,
+        weight_dropout: float,
+        softmax: bool,
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.kernel_size = check_integer("kernel_size", kernel_size, minimum=2)
@@ -60,6 +69,7 @@ class ConvolutionCell(RecurrentCell):
         if heads > hidden_size:
             raise OptionError("heads", heads, f"must be at most hidden_size, {hidden_size}")
         self.weight_dropout = check_real("weight_dropout", weight_dropout, minimum=0, below=1)
+        self.softmax = check_boolean("softmax", softmax)
         self.weight_ih = nn.Parameter(torch.empty(2 * hidden_size, input_size))
         self.bias = nn.Parameter(torch.empty(2 * hidden_size))
 
@@ -109,7 +119,9 @@ class ConvolutionCell(RecurrentCell):
         values, scores = self.project(inputs)
         history = torch.cat((state.earlier, state.latest.unsqueeze(1)), dim=1)
         weights, mask = self.kernel_weights(scores, self.sequence_constants(*values.shape[:2]))
-        outputs = convolution.convolution(values, weights, history, mask=mask, lengths=lengths, starts=starts)
+        outputs = convolution.convolution(
+            values, weights, history, mask=mask, lengths=lengths, starts=starts, softmax=self.softmax
+        )
         last = convolution.window(values, history, lengths, starts)
         return outputs, self.State(last[:, -1], last[:, :-1])
 
@@ -127,7 +139,8 @@ class ConvolutionCell(RecurrentCell):
         self.check_centered()
         values, scores = self.project(inputs)
         weights, mask = self.kernel_weights(scores, self.sequence_constants(*values.shape[:2]))
-        return convolution.convolution(values, weights, back=self.kernel_size // 2, mask=mask, lengths=lengths)
+        back = self.kernel_size // 2
+        return convolution.convolution(values, weights, back=back, mask=mask, lengths=lengths, softmax=self.softmax)
 
     def check_centered(self) -> None:
         """Check that the window has a middle.

@@ -30,6 +30,8 @@ class DynamicConvCell(ConvolutionCell):
         heads: H, from 1 to N. If H does not divide N, some heads have one channel more than others.
         weight_dropout: Probability, in [0, 1), that a weight of a step is zero in training after the softmax
             (DropConnect); the others are multiplied by 1 / (1 − p).
+        softmax: Whether the weights of a step are normalized. False: they are W v_t, with which Wu et al. report that
+            training diverges (table 3).
 
     Raises:
         OptionError: An option is out of bounds or has another type.
@@ -43,8 +45,16 @@ class DynamicConvCell(ConvolutionCell):
         kernel_size: int = 31,
         heads: int = 4,
         weight_dropout: float = 0.0,
+        softmax: bool = True,
     ) -> None:
-        super().__init__(input_size, hidden_size, kernel_size=kernel_size, heads=heads, weight_dropout=weight_dropout)
+        super().__init__(
+            input_size,
+            hidden_size,
+            kernel_size=kernel_size,
+            heads=heads,
+            weight_dropout=weight_dropout,
+            softmax=softmax,
+        )
         self.weight = nn.Parameter(torch.empty(heads * kernel_size, hidden_size))
         self.reset_parameters()
 
@@ -65,7 +75,7 @@ class DynamicConvCell(ConvolutionCell):
 
     def weights(self, scores: Tensor | None, constants: Tensor | None) -> Tensor:
         assert scores is not None
-        found = scores.softmax(dim=-1)
+        found = scores.softmax(dim=-1) if self.softmax else scores
         return found if constants is None else found * constants
 
     def kernel_weights(self, scores: Tensor | None, constants: Tensor | None) -> tuple[Tensor, Tensor | None]:

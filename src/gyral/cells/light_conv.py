@@ -30,6 +30,8 @@ class LightConvCell(ConvolutionCell):
         heads: H, from 1 to N. If H does not divide N, some heads have one channel more than others.
         weight_dropout: Probability, in [0, 1), that a weight is zero in training after the softmax (DropConnect), the
             same weights at all steps of a batch; the others are multiplied by 1 / (1 − p).
+        softmax: Whether the weights are normalized. False: they are ω, as in a depthwise convolution, which has a head
+            for each channel.
 
     Raises:
         OptionError: An option is out of bounds or has another type.
@@ -43,8 +45,16 @@ class LightConvCell(ConvolutionCell):
         kernel_size: int = 31,
         heads: int = 4,
         weight_dropout: float = 0.0,
+        softmax: bool = True,
     ) -> None:
-        super().__init__(input_size, hidden_size, kernel_size=kernel_size, heads=heads, weight_dropout=weight_dropout)
+        super().__init__(
+            input_size,
+            hidden_size,
+            kernel_size=kernel_size,
+            heads=heads,
+            weight_dropout=weight_dropout,
+            softmax=softmax,
+        )
         self.weight = nn.Parameter(torch.empty(heads, kernel_size))
         self.reset_parameters()
 
@@ -55,7 +65,7 @@ class LightConvCell(ConvolutionCell):
 
     def sequence_constants(self, *shape: int) -> Shared:
         """Return the weights (H, K) of all steps."""
-        weights = self.weight.softmax(dim=-1)
+        weights = self.weight.softmax(dim=-1) if self.softmax else self.weight
         if self.training and self.weight_dropout > 0:
             weights = weights * dropout_mask(weights, self.weight_dropout)
         return Shared(weights)

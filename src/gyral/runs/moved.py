@@ -8,6 +8,7 @@ from gyral.core.errors import UserError
 
 # Modules that have moved, and classes that have moved out of their module.
 MOVED = {
+    "gyral.applications.summarization.models.beam": "gyral.generation.beam",  # called so after 23c1191
     "gyral.data.babi.batches": "gyral.applications.babi.batches",
     "gyral.data.babi.mix": "gyral.applications.reading.data.babi_mix",
     "gyral.data.babi.reading": "gyral.applications.reading.data.babi_questions",
@@ -47,12 +48,12 @@ MOVED = {
     "gyral.data.summaries.parts": "gyral.applications.summarization.data.preparation",
     "gyral.data.summaries.preparation": "gyral.applications.summarization.data.preparation",
     "gyral.data.summaries.sources": "gyral.applications.summarization.data.sources",
-    "gyral.models.beam": "gyral.applications.summarization.models.beam",
+    "gyral.models.beam": "gyral.generation.beam",
     "gyral.models.boxes": "gyral.applications.boxes.model",
     "gyral.models.concept_learner": "gyral.applications.scenes.models.concept_learner",
     "gyral.models.conv_summarizer": "gyral.applications.summarization.models.conv_summarizer",
     "gyral.models.lead": "gyral.applications.summarization.models.lead",
-    "gyral.models.multi_head": "gyral.applications.summarization.models.multi_head",
+    "gyral.models.multi_head": "gyral.models.cross_attention",
     "gyral.models.pair_classifier": "gyral.applications.logic.model",
     "gyral.models.pointer_decoder": "gyral.applications.summarization.models.pointer_decoder",
     "gyral.models.pointer_generator": "gyral.applications.summarization.models.pointer_generator",

@@ -32,6 +32,7 @@ class Case:
             "ragged": pick.random() < 0.4,
             "resets": pick.random() < 0.4,
             "masked": pick.random() < 0.5,
+            "softmax": pick.random() < 0.7,
         } | fixed
         self.options = drawn
         steps, batch, channels = drawn["steps"], drawn["batch"], drawn["channels"]
@@ -50,6 +51,7 @@ class Case:
         lengths = torch.randint(1, steps + 1, (batch,), generator=generator) if drawn["ragged"] else None
         starts = draw(steps, batch) > 1 if drawn["resets"] else None
         self.keywords: dict[str, Any] = {"back": back, "mask": mask, "lengths": lengths, "starts": starts}
+        self.keywords["softmax"] = drawn["softmax"]
         self.since = reachable_since(starts, kernel)
         self.cotangent = draw(steps, batch, channels)
 
@@ -58,12 +60,12 @@ class Case:
         leaves = [tensor.to(dtype).requires_grad_() for tensor in self.tensors.values()]
         values, weights, *rest = leaves
         history = rest[0] if rest else None
-        back, mask, lengths, _ = self.keywords.values()
+        back, mask, lengths, _, softmax = self.keywords.values()
         mask = None if mask is None else mask.to(dtype)
         if is_fused:
             outputs = convolution.convolution(values, weights, history, **{**self.keywords, "mask": mask})
         else:
-            outputs = naive.convolution(values, weights, history, mask, lengths, self.since, back)
+            outputs = naive.convolution(values, weights, history, mask, lengths, self.since, back, softmax)
         gradients = torch.autograd.grad(outputs, leaves, self.cotangent.to(dtype))
         return [tensor.detach().double() for tensor in (outputs, *gradients)]
 
@@ -71,10 +73,10 @@ class Case:
 def run_numpy(case: Case) -> np.ndarray:
     """Return the outputs: one product at a time."""
     values, weights = case.tensors["values"].numpy(), case.tensors["weights"]
-    history, (back, mask, lengths, starts) = case.tensors.get("history"), case.keywords.values()
+    history, (back, mask, lengths, starts, softmax) = case.tensors.get("history"), case.keywords.values()
     steps, batch, channels = values.shape
     heads, kernel = weights.shape[-2:]
-    own = weights.softmax(-1).numpy() if weights.dim() == 4 else weights.numpy()
+    own = weights.softmax(-1).numpy() if weights.dim() == 4 and softmax else weights.numpy()
     outputs = np.zeros_like(values)
     for row in range(batch):
         begin, end = -(kernel - 1), steps if lengths is None else int(lengths[row])
@@ -123,8 +125,9 @@ def run_case(case: Case, *given: Tensor) -> Tensor:
 
 
 def test_gradients_of_the_kernels_agree_with_finite_differences_twice() -> None:
-    for dynamic in (False, True):
-        case = Case(1, steps=4, batch=2, channels=4, heads=2, kernel=3, dynamic=dynamic, centered=False)
+    for dynamic, softmax in ((False, True), (True, True), (True, False)):
+        sizes = {"steps": 4, "batch": 2, "channels": 4, "heads": 2, "kernel": 3}
+        case = Case(1, **sizes, dynamic=dynamic, softmax=softmax, centered=False)
         leaves = [tensor.requires_grad_() for tensor in case.tensors.values()]
         run = partial(run_case, case)
         assert torch.autograd.gradcheck(run, leaves, fast_mode=True)

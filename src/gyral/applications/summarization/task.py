@@ -24,7 +24,6 @@ from gyral.applications.summarization import rouge
 from gyral.applications.summarization.data.batches import EncodedSummaries, SummaryBatch
 from gyral.applications.summarization.data.corpus import SummaryCorpus
 from gyral.applications.summarization.data.files import join_words
-from gyral.applications.summarization.models.beam import BeamSearch, Hypotheses
 from gyral.applications.summarization.models.summarizer import Predictions, Summarizer, summary_mean
 from gyral.core.checks import check_integer, check_real
 from gyral.core.collectives import all_gather_object, rank
@@ -32,6 +31,7 @@ from gyral.core.files import replace_when_written
 from gyral.core.measures import Measure
 from gyral.data.batching import IGNORED
 from gyral.data.text.penn import split_sentences
+from gyral.generation.beam import BeamSearch, Hypotheses
 from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.data_module import ExampleData
 from gyral.tasks.metrics import Metrics

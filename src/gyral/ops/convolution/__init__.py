@@ -36,6 +36,7 @@ def convolution(
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
     starts: Tensor | None = None,
+    softmax: bool = True,
 ) -> Tensor:
     """Run the convolution over values (T, B, N): by kernels where there are some, else in plain torch.
 
@@ -50,6 +51,7 @@ def convolution(
         mask: (T, B, H, K), factors of the weights of each step, without gradient; or None.
         lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
         starts: (T, B) bool, or None. True resets the row before the step: earlier values count as zeros.
+        softmax: Whether the weights of each step are the softmax of their scores; False: the scores themselves.
 
     Returns:
         (T, B, N), zero beyond the lengths.
@@ -61,7 +63,7 @@ def convolution(
     kernel = weights.shape[-1]
     run = OPERATOR if has_kernel(values) else naive.convolution
     arguments = values, weights, history, mask, lengths, reachable_since(starts, kernel)
-    outputs = run(*arguments, kernel - 1 if back is None else back)
+    outputs = run(*arguments, kernel - 1 if back is None else back, softmax)
     return outputs[0] if isinstance(outputs, list) else outputs
 
 

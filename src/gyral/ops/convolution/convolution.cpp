@@ -2,7 +2,7 @@
 //
 //     y_t = Σ_j w_j v_{t − back + j},   j = 0 … kernel − 1
 //
-// The weights are constant, or those of each step: the softmax of the step's scores, times a mask. Both kernels copy
+// The weights are constant, or those of each step: its scores or their softmax, times a mask. Both kernels copy
 // what they read into buffers of one tile of steps, where vectors are contiguous: with constant weights the lanes of a
 // vector are channels, else they are steps, so that no sum runs over the lanes.
 
@@ -12,11 +12,11 @@ namespace convolution {
 
 // cpu.py gives these arguments by name. Pointers are to Real unless noted otherwise, and null for absent tensors.
 struct Arguments {
-    Index steps, batch, channels, heads, kernel, back, past, threads;
+    Index steps, batch, channels, heads, kernel, back, past, softmax, threads;
     void* values;        // (T, B, N)
     void* history;       // (B, past, N): values before step 0, the latest last
     void* weights;       // constant weights (H, K), or null
-    void* scores;        // (T, B, H, K), or null: constant weights
+    void* scores;        // (T, B, H, K), or null: constant weights; the weights themselves unless `softmax`
     void* mask;          // (T, B, H, K): factors of the weights of each step, or null
     void* since;         // Index (T, B): the first step in reach, or null
     void* lengths;       // Index (B), or null
@@ -211,7 +211,7 @@ template <class Real> struct Convolution {
                                            : at(given.weights, head * kernel);
             for (Index j = 0; j < kernel; ++j) weights[j * stride + i] = present ? own[j] : 0;
         }
-        if (given.scores) softmax(count, weights, scratch);
+        if (given.scores && given.softmax) softmax(count, weights, scratch);
         for (Index i = 0; i < count; ++i) {
             const Index t = from + i;
             if (t < 0 || t >= end) {
@@ -354,7 +354,7 @@ template <class Real> struct Convolution {
                     }
             });
             if (given.scores)
-                differentiate_softmax(row, head, start, count, own);
+                differentiate_scores(row, head, start, count, own);
             else
                 for (Index i = 0; i < std::min(count, length(row) - start); ++i)
                     for (Index j = out_of_reach(start + i, row); j < kernel; ++j)
@@ -362,9 +362,9 @@ template <class Real> struct Convolution {
         }
     }
 
-    void differentiate_softmax(Index row, Index head, Index start, Index count, const Buffers& own) const {
+    void differentiate_scores(Index row, Index head, Index start, Index count, const Buffers& own) const {
         const Index stride = wide_row(), end = length(row);
-        fill_weights(row, head, start, count, own.weights, own.scratch, true);
+        if (given.softmax) fill_weights(row, head, start, count, own.weights, own.scratch, true);
         for (Index i = 0; i < count; ++i) {
             const Index t = start + i, hidden = out_of_reach(t, row);
             for (Index j = 0; j < hidden; ++j) own.grad_weights[j * stride + i] = 0;
@@ -374,13 +374,15 @@ template <class Real> struct Convolution {
         }
         Real* __restrict sum = own.scratch;
         std::fill_n(sum, count, Real(0));
-        for (Index j = 0; j < kernel; ++j)
+        for (Index j = 0; given.softmax && j < kernel; ++j)
             for (Index i = 0; i < count; ++i) sum[i] += own.weights[j * stride + i] * own.grad_weights[j * stride + i];
         for (Index i = 0; i < count; ++i) {
             Real* out = at(given.grad_weights, place(start + i, row, head));
             const bool present = start + i < end;
-            for (Index j = 0; j < kernel; ++j)
-                out[j] = present ? own.weights[j * stride + i] * (own.grad_weights[j * stride + i] - sum[i]) : 0;
+            for (Index j = 0; j < kernel; ++j) {
+                const Real factor = given.softmax ? own.weights[j * stride + i] : Real(1);
+                out[j] = present ? factor * (own.grad_weights[j * stride + i] - sum[i]) : 0;
+            }
         }
     }
 

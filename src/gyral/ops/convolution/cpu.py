@@ -69,6 +69,7 @@ def _run(a: Any, *, backward: bool, **further: Any) -> None:
         heads=heads,
         kernel=kernel,
         back=a.back,
+        softmax=a.softmax,
         past=0 if a.history is None else a.history.shape[1],
         values=a.values,
         history=a.history,

@@ -16,6 +16,7 @@ def convolution(
     lengths: Tensor | None,
     since: Tensor | None,
     back: int,
+    softmax: bool = True,
 ) -> Tensor:
     """Return the outputs (T, B, N), zero beyond the lengths; see `gyral.ops.convolution.convolution`.
 
@@ -27,7 +28,7 @@ def convolution(
     ended = None if lengths is None else (time >= lengths).unsqueeze(2)
     if ended is not None:
         values = values.masked_fill(ended, 0.0)
-    if weights.dim() == 4:
+    if weights.dim() == 4 and softmax:
         weights = weights.softmax(dim=-1)
     if mask is not None:
         weights = weights * mask

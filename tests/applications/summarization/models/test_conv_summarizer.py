@@ -5,19 +5,17 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn import functional as F
 
 from gyral.applications.summarization.data.batches import START_ID, STOP_ID, UNKNOWN_ID
-from gyral.applications.summarization.models.beam import BeamSearch
 from gyral.applications.summarization.models.conv_summarizer import ConvSummarizer
-from gyral.applications.summarization.models.multi_head import MultiHeadAttention, sinusoids
 from gyral.cells.dynamic_conv import DynamicConvCell
 from gyral.cells.gru import GRUCell
 from gyral.cells.light_conv import LightConvCell
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
-from tests.applications.summarization.models.test_beam import plain
+from gyral.generation.beam import BeamSearch
 from tests.applications.summarization.models.test_pointer_generator import SUMMARIES, WHOLE, V, batch_of
+from tests.generation.test_beam import plain
 
 D = 8
 light = partial(LightConvCell, hidden_size=D, kernel_size=3, heads=2)
@@ -102,30 +100,6 @@ def test_the_trace_is_a_share_of_the_probability(name: str) -> None:
         torch.testing.assert_close(found.copied[is_own], torch.ones(int(is_own.sum())).double())
     else:
         assert found.copied.eq(0).all()
-
-
-def test_attention_equals_torch() -> None:
-    torch.manual_seed(0)
-    layer = MultiHeadAttention(8, 6, 2).double()
-    memory, queries = torch.randn(5, 2, 6).double(), torch.randn(2, 3, 8).double()
-    mask = torch.tensor([[True] * 5, [True, True, False, False, False]])
-    found, scores = layer(queries, layer.project(memory), mask)
-    keys, values = (
-        part.transpose(0, 1).unflatten(2, (2, 4)).transpose(1, 2) for part in layer.memory(memory).chunk(2, 2)
-    )
-    query = layer.query(queries).unflatten(2, (2, 4)).transpose(1, 2)
-    expected = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask[:, None, None])
-    torch.testing.assert_close(found, layer.output(expected.transpose(1, 2).flatten(2)))
-    assert scores.shape == (2, 2, 3, 5)
-    with pytest.raises(OptionError, match="attention_heads=3: must divide embedding_size, 8"):
-        MultiHeadAttention(8, 6, 3)
-
-
-def test_positions_have_different_vectors() -> None:
-    vectors = sinusoids(torch.arange(500), 7)
-    assert vectors.shape == (500, 7)
-    assert torch.cdist(vectors, vectors).fill_diagonal_(1.0).min() > 1e-3
-    assert vectors[0].tolist() == [0, 0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.applications.summarization.data.batches import START_ID, STOP_ID, UNKNOWN_ID, SummaryBatch
-from gyral.applications.summarization.models.beam import BeamSearch
 from gyral.applications.summarization.models.pointer_decoder import repetition
 from gyral.applications.summarization.models.pointer_generator import PointerGenerator, extend, mix
 from gyral.applications.summarization.models.summarizer import summary_mean
@@ -23,8 +22,9 @@ from gyral.config.groups import choices
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
 from gyral.data.vocabulary import PADDING_ID
+from gyral.generation.beam import BeamSearch
 from gyral.nn.recurrent import reorder
-from tests.applications.summarization.models.test_beam import plain
+from tests.generation.test_beam import plain
 from tests.helpers.running import compose_choices
 
 MODELS = choices("cell")

@@ -5,10 +5,10 @@ import math
 import torch
 
 from gyral.applications.summarization.data.batches import STOP_ID, SummaryBatch
-from gyral.applications.summarization.models.beam import BeamSearch, Hypotheses
 from gyral.applications.summarization.models.summarizer import Predictions, Summarizer, Trace
 from gyral.core.checks import check_integer
 from gyral.data.batching import IGNORED
+from gyral.generation.beam import BeamSearch, Hypotheses
 
 
 class Lead(Summarizer):

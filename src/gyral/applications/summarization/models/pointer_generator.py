@@ -11,12 +11,12 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
 from gyral.applications.summarization.data.batches import START_ID, STOP_ID, UNKNOWN_ID, SummaryBatch
-from gyral.applications.summarization.models.beam import BeamSearch, Hypotheses
 from gyral.applications.summarization.models.pointer_decoder import Bridge, Decoder, DecoderState, Memory, draw_normal_
 from gyral.applications.summarization.models.summarizer import Predictions, Summarizer, Trace
 from gyral.cells.base import RecurrentCell
 from gyral.core.checks import check_boolean, check_choice, check_integer
 from gyral.data.batching import IGNORED
+from gyral.generation.beam import BeamSearch, Hypotheses
 from gyral.models.attention import last_of
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.scan import Shared, scan

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from gyral.applications.summarization.data.batches import SummaryBatch
-from gyral.applications.summarization.models.beam import BeamSearch, Hypotheses
 from gyral.data.batching import IGNORED
+from gyral.generation.beam import BeamSearch, Hypotheses
 
 
 class Predictions(NamedTuple):

@@ -1,4 +1,4 @@
-"""Attention with several heads to an encoded sequence, and sinusoidal positions."""
+"""Attention to an encoded sequence, with several heads or additive, and sinusoidal positions."""
 
 import math
 from typing import NamedTuple
@@ -70,6 +70,46 @@ class MultiHeadAttention(nn.Module):
         scores = scores.masked_fill(~mask[:, None, None, :], -math.inf)
         found = scores.softmax(dim=-1) @ memory.values
         return self.output(found.transpose(1, 2).flatten(2)), scores
+
+
+class AdditiveAttention(nn.Module):
+    """Additive attention (Bahdanau, Cho and Bengio, "Neural machine translation by jointly learning to align and
+    translate", ICLR 2015).
+
+        e_i = vᵀ tanh(W_h h_i + W_s s + b),   a = softmax(e),   output = W Σ_i a_i h_i + b'
+
+    Called as `MultiHeadAttention`, with one head. A query is the vector of the step itself; in the paper it is the
+    state before the step. Initialization: matrices Xavier-uniform, biases zero.
+
+    Args:
+        width: D, size of s, of e's hidden layer and of the outputs.
+        memory_size: size of h_i.
+    """
+
+    def __init__(self, width: int, memory_size: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(width, width)
+        self.memory = nn.Linear(memory_size, width, bias=False)
+        self.score = nn.Linear(width, 1, bias=False)
+        self.output = nn.Linear(memory_size, width)
+        for layer in (self.query, self.memory, self.score, self.output):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+    def project(self, memory: Tensor) -> KeysAndValues:
+        """Return W_h h and h for an encoded sequence (S, B, memory_size)."""
+        return KeysAndValues(
+            *(part.transpose(0, 1).contiguous().unsqueeze(1) for part in (self.memory(memory), memory))
+        )
+
+    def forward(self, queries: Tensor, memory: KeysAndValues, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Attend to the encoded sequences; see `MultiHeadAttention.forward`."""
+        energies = self.query(queries).unsqueeze(2) + memory.keys  # (B, T, S, D)
+        # In place, so that only the tanh is saved for backward: this is the largest tensor of the network.
+        scores = self.score(energies.tanh_()).squeeze(3).masked_fill(~mask.unsqueeze(1), -math.inf)
+        found = scores.softmax(dim=-1) @ memory.values.squeeze(1)
+        return self.output(found), scores.unsqueeze(1)
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gyral.applications.summarization.models.beam import BeamSearch
 from gyral.core.errors import OptionError
+from gyral.generation.beam import BeamSearch
 from gyral.nn.recurrent import reorder
 
 WORDS, START, STOP = 7, 1, 2

@@ -1,0 +1,229 @@
+"""Parallel corpora: prepared once with subwords of both languages, cached as integers, and memory-mapped."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from io import BytesIO
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gyral.applications.translation.data.sources import Pair, PairSource
+from gyral.core.checks import check_choice, check_integer
+from gyral.core.errors import OptionError, UserError
+from gyral.core.extras import import_extra
+from gyral.data.preparation import load_or_prepare, read_corpus, writing_corpus
+from gyral.data.raw_examples import Report, restore_report
+from gyral.data.splits import SPLITS
+from gyral.data.vocabulary import PADDING, PADDING_ID, UNKNOWN
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1  # version of the cached files; increment it to invalidate all earlier caches
+UNKNOWN_ID, START_ID, STOP_ID = 1, 2, 3
+LEARNED_FROM = 2_000_000  # sentences, drawn at random, from which the subwords are learned
+BLOCK = 10_000  # pairs that are encoded together
+COVERAGE = 0.9999  # share of the characters of the training text that have subwords
+EVALUATED = ("val", "test")
+
+sentencepiece = import_extra("sentencepiece", "task.corpus", "applications")
+
+
+class OtherSubwordsError(UserError):
+    """A checkpoint was trained with other subwords."""
+
+
+@dataclass(frozen=True)
+class TranslationCorpus:
+    """Pairs of sentences in three splits.
+
+    Attributes:
+        name: name of the corpus.
+        folder: folder of the cached files.
+        tokens: (n,) numbers of subwords, memory-mapped and read-only: the source and then the target of each pair.
+        bounds: for each split (2p + 1,) the starts of sources and targets in `tokens`, alternating, and the end of the
+            last one.
+        reports: for each split the counts of kept and skipped pairs.
+    """
+
+    name: str
+    folder: Path
+    tokens: np.ndarray
+    bounds: dict[str, np.ndarray]
+    reports: dict[str, Report]
+
+    @cached_property
+    def subwords(self) -> Any:
+        """The `sentencepiece.SentencePieceProcessor`; `<pad>`, `<unk>`, `<s>` and `</s>` are 0 to 3."""
+        return sentencepiece.SentencePieceProcessor(model_proto=(self.folder / "subwords.model").read_bytes())
+
+    @cached_property
+    def size(self) -> int:
+        """The number of subwords, V."""
+        return int(self.subwords.get_piece_size())
+
+    @cached_property
+    def texts(self) -> dict[str, list[Pair]]:
+        """The pairs of the validation and test split as they were read."""
+        saved = json.loads((self.folder / "texts.json").read_text())
+        return {split: [Pair(*pair) for pair in pairs] for split, pairs in saved.items()}
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the subwords."""
+        return hashlib.sha256((self.folder / "subwords.model").read_bytes()).hexdigest()[:16]
+
+    def check_digest(self, digest: str) -> None:
+        """Check that a checkpoint was trained with these subwords.
+
+        Raises:
+            OtherSubwordsError: the checkpoint has others.
+        """
+        if digest != self.digest:
+            raise OtherSubwordsError(
+                f"the checkpoint has other subwords ({digest}) than {self.name} ({self.digest}, {self.size:,}): "
+                "evaluate it with the training split and the size that it was trained with"
+            )
+
+
+def load(
+    data_dir: str | Path,
+    *,
+    train: str | Path | list[str] | None,
+    val: str | Path | list[str] | None,
+    test: str | Path | list[str] | None,
+    source: int | str = 0,
+    target: int | str = 1,
+    size: int = 8000,
+    kind: str = "bpe",
+    name: str = "translation",
+) -> TranslationCorpus:
+    """Return pairs of sentences from any files, prepared once and cached.
+
+    The subwords are learned from both sides of the training split together, by the library sentencepiece. Text enters
+    unchanged but for white space, and subwords become text again without a loss, except for characters that are too
+    rare to have one. The cache is identified by the options and by the names, sizes and modification times of the
+    files.
+
+    Args:
+        data_dir: data folder, which contains the cache if it is writable.
+        train, val, test: see `gyral.applications.translation.data.sources.PairSource`.
+        source, target: columns of .tsv files, or languages in .jsonl and .parquet files.
+        size: V, number of subwords, including the four special symbols.
+        kind: how subwords are learned: "bpe", byte-pair encoding (Sennrich et al. 2016), or "unigram" (Kudo 2018).
+        name: name of the corpus.
+
+    Raises:
+        OptionError: as `PairSource`; a split without a path or without pairs; the training text is too small for
+            `size`, or has more characters; no cache directory is writable.
+    """
+    check_integer("size", size, minimum=STOP_ID + 2, maximum=2**16)
+    check_choice("kind", kind, ("bpe", "unigram"))
+    paths = dict(zip(SPLITS, (train, val, test), strict=True))
+    sources = {split: _Source(path, source, target, split, [size, kind]) for split, path in paths.items()}
+    return load_or_prepare(
+        name,
+        FORMAT,
+        sources,
+        data_dir,
+        lambda folder: _read(folder, name),
+        lambda folder: _prepare(name, sources, folder, size, kind),
+    )
+
+
+class _Source(PairSource):
+    """A source for one choice of subwords, on which the cached files depend as well."""
+
+    arguments = ()
+
+    def __init__(self, path: Any, source: int | str, target: int | str, option: str, subwords: list[Any]) -> None:
+        super().__init__(path, source, target, option)
+        self._subwords = subwords
+
+    def fingerprint(self) -> list[Any]:
+        return [*super().fingerprint(), *self._subwords]
+
+    def raw_examples(self) -> Iterator[Any]:
+        """Yield the pairs."""
+        return self.pairs(Report())
+
+
+def _prepare(name: str, sources: Mapping[str, PairSource], target: Path, size: int, kind: str) -> None:
+    log.info("preparing %s, once", name)
+    model = _learn(sources["train"], size, kind)
+    subwords = sentencepiece.SentencePieceProcessor(model_proto=model)
+    with writing_corpus(target) as (folder, description):
+        (folder / "subwords.model").write_bytes(model)
+        reports: dict[str, Any] = {}
+        texts: dict[str, list[Pair]] = {}
+        end = 0
+        with (folder / "tokens.bin").open("wb") as file:
+            for split, source in sources.items():
+                report = Report()
+                texts[split] = []
+                bounds = [np.array([end])]
+                pairs = source.pairs(report)
+                while block := list(islice(pairs, BLOCK)):
+                    encoded = subwords.encode([side for pair in block for side in pair], num_threads=1)
+                    file.write(np.array([token for side in encoded for token in side], dtype=np.uint16).data)
+                    bounds.append(bounds[-1][-1] + np.cumsum([len(side) for side in encoded]))
+                    texts[split] += block if split in EVALUATED else ()
+                if not report.kept:
+                    raise OptionError(source.option, source.path, f"contains no pair{report.oddities()}")
+                end = int(bounds[-1][-1])
+                np.save(folder / f"{split}.npy", np.concatenate(bounds))
+                reports[split] = asdict(report)
+        (folder / "texts.json").write_text(json.dumps({split: texts[split] for split in EVALUATED}))
+        description["reports"] = reports
+
+
+def _learn(source: PairSource, size: int, kind: str) -> bytes:
+    """Return a model of subwords that is learned from the sentences of both languages."""
+    model = BytesIO()
+    sentencepiece.set_random_generator_seed(0)  # of the sentences that are drawn, if there are very many
+    report = Report()
+    sentences = (side for pair in source.pairs(report) for side in pair)
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=sentences,
+            model_writer=model,
+            vocab_size=size,
+            model_type=kind,
+            character_coverage=COVERAGE,
+            input_sentence_size=LEARNED_FROM,
+            normalization_rule_name="identity",
+            num_threads=1,  # so that the result depends on the text alone
+            pad_id=PADDING_ID,
+            unk_id=UNKNOWN_ID,
+            bos_id=START_ID,
+            eos_id=STOP_ID,
+            pad_piece=PADDING,
+            unk_piece=UNKNOWN,
+            minloglevel=2,
+        )
+    except (RuntimeError, ValueError) as error:
+        if not report.kept:
+            raise OptionError(source.option, source.path, f"contains no pair{report.oddities()}") from None
+        reason = str(error).strip().splitlines()[-1].rpartition("] ")[2]
+        raise OptionError("size", size, f"sentencepiece learns no such subwords from {source.path}: {reason}") from None
+    return model.getvalue()
+
+
+def _read(folder: Path, name: str) -> TranslationCorpus | None:
+    """Return a corpus from the cache, or None if it is missing or damaged."""
+
+    def build(description: dict[str, Any]) -> TranslationCorpus:
+        tokens = np.memmap(folder / "tokens.bin", dtype=np.uint16, mode="r")
+        bounds = {split: np.load(folder / f"{split}.npy") for split in SPLITS}
+        reports = {split: restore_report(report) for split, report in description["reports"].items()}
+        return TranslationCorpus(name, folder, tokens, bounds, reports)
+
+    corpus = read_corpus(folder, build)
+    for split, report in corpus.reports.items() if corpus else ():
+        log.info("%s, %s: %s", name, split, report)
+    return corpus

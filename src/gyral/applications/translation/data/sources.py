@@ -1,0 +1,193 @@
+"""Pairs of sentences in two languages, in the forms in which parallel corpora are published."""
+
+import html
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
+
+from gyral.core.checks import check_integer
+from gyral.core.errors import OptionError
+from gyral.core.extras import import_extra
+from gyral.core.inputs import check_file, excerpt, open_input
+from gyral.data.raw_examples import Report, UnusableError, file_state, line_examples, load_line
+
+PARALLEL = "a pair of text files, [train.en,train.de], or a file .tsv, .jsonl or .parquet with both languages"
+FORMS = {".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+SEGMENT = re.compile(rb"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE)
+TAGGED = "train.tags."  # how the names of IWSLT's training files begin, which have tags between the sentences
+ROWS = 1000  # rows of a Parquet file that are read at once
+
+
+# Where a pair stands, and a function that returns both texts or raises `UnusableError`.
+RawPair: TypeAlias = tuple[str, Callable[[], tuple[Any, ...]]]
+
+
+class Pair(NamedTuple):
+    """A sentence and its translation."""
+
+    source: str
+    target: str
+
+
+class PairSource:
+    """The pairs of a split.
+
+    ============  ======================================================================================================
+    form          files
+    ============  ======================================================================================================
+    text          two files with a sentence on each line, `[train.en, train.de]`: the form of WMT, of OPUS (Moses), and
+                  of the scripts of fairseq for WMT and IWSLT. In files of IWSLT whose names begin with `train.tags.`,
+                  lines with a tag are left out
+    sgm, xml      two such files with a sentence in each element `<seg>`, the test sets of WMT
+                  (`newstest2013-src.en.sgm`, `newstest2013-ref.de.sgm`) and of IWSLT
+    tsv           one file whose columns are separated by tabs
+    jsonl, json   one file with an object on each line, `{"translation": {"en": …, "de": …}}`: what the data sets wmt14
+                  and iwslt2017 of Hugging Face are as lines of JSON; the two texts may also be fields of the object
+    parquet       one file with a column `translation`, the form in which Hugging Face stores them
+    ============  ======================================================================================================
+
+    A path of one file may end with a slice of its pairs: `train.tsv[:900]`.
+
+    Args:
+        path: path of one file, or two paths: of the sources and of their translations.
+        source, target: columns of a .tsv file, from 0; or fields of the other forms, which are names of languages.
+        option: name of the option that has the path, for errors.
+
+    Raises:
+        OptionError: a file does not exist or its form is unknown, or `source` and `target` do not fit the form.
+    """
+
+    def __init__(self, path: Any, source: int | str = 0, target: int | str = 1, option: str = "path") -> None:
+        self.option = option
+        self.path = str(path)
+        self.fields = (source, target)
+        self._slice = slice(None)
+        if isinstance(path, list | tuple):
+            if len(path) != 2:
+                raise self._error(f"must be {PARALLEL}")
+            self.files = [Path(str(file)) for file in path]
+            self.form = "text"
+        else:
+            found = re.fullmatch(r"(.*?)(?:\[(\d*):(\d*)\])?", self.path, re.DOTALL)
+            assert found is not None, "every text matches"
+            self._slice = slice(*(int(number) if number else None for number in found.groups()[1:]))
+            self.files = [Path(found[1])]
+            self.form = FORMS.get(self.files[0].suffix.lower(), "")
+            if not self.form:
+                raise self._error(f"must be {PARALLEL}")
+            self._check_fields()
+        for file in self.files:
+            check_file(option, self.path, file)
+
+    def _error(self, reason: str) -> OptionError:
+        return OptionError(self.option, self.path, reason)
+
+    def _check_fields(self) -> None:
+        for name, field in zip(("source", "target"), self.fields, strict=True):
+            if self.form == "tsv":
+                check_integer(name, field, minimum=0)
+            elif not isinstance(field, str):
+                raise OptionError(name, field, f"must be the name of a language for {self.path}, such as en")
+
+    def fingerprint(self) -> list[Any]:
+        """Return values that change when the source changes: names, sizes and modification times of its files."""
+        states = [(file.name, *file_state(file)) for file in self.files]
+        return [self.form, states, list(self.fields), [self._slice.start, self._slice.stop]]
+
+    def pairs(self, report: Report) -> Iterator[Pair]:
+        """Yield the pairs. Those that cannot be used are skipped and counted in the report.
+
+        Raises:
+            OptionError: a file cannot be read, or two files do not have the same number of sentences.
+        """
+        read = {"text": self._text_pairs, "parquet": self._parquet_pairs}.get(self.form, self._file_pairs)
+        for place, found in itertools.islice(read(), self._slice.start, self._slice.stop):
+            try:
+                pair = Pair(*(_clean(part) for part in found()))
+            except UnusableError as error:
+                report.add(report.left_out, str(error), place)
+                continue
+            report.kept += 1
+            yield pair
+
+    def _text_pairs(self) -> Iterator[RawPair]:
+        ends = object()
+        with (
+            open_input(self.option, self.path, self.files[0]) as one,
+            open_input(self.option, self.path, self.files[1]) as other,
+        ):
+            sides = (_sentences(self.files[0], one), _sentences(self.files[1], other))
+            for number, found in enumerate(itertools.zip_longest(*sides, fillvalue=ends), start=1):
+                if ends in found:
+                    shorter = self.files[found.index(ends)].name
+                    raise self._error(f"{shorter} has {number - 1:,} sentences, and the other file has more")
+                yield f"{self.files[0].name}:{number}", partial(tuple, found)
+
+    def _file_pairs(self) -> Iterator[RawPair]:
+        parse = self._columns if self.form == "tsv" else self._objects
+        with open_input(self.option, self.path, self.files[0]) as content:
+            for example in line_examples(content):
+                yield example.place, partial(parse, example.content)
+
+    def _columns(self, line: bytes) -> tuple[Any, ...]:
+        columns = line.rstrip(b"\r\n").split(b"\t")
+        if len(columns) <= max(int(field) for field in self.fields):
+            raise UnusableError("line with too few columns")
+        return tuple(columns[int(field)] for field in self.fields)
+
+    def _objects(self, line: bytes) -> tuple[Any, ...]:
+        return self._texts(load_line(line))
+
+    def _texts(self, content: Any) -> tuple[Any, ...]:
+        found = content.get("translation", content) if isinstance(content, dict) else None
+        if not isinstance(found, dict) or not all(isinstance(found.get(field), str) for field in self.fields):
+            raise UnusableError(f"record without the texts {self.fields[0]} and {self.fields[1]}")
+        return tuple(found[field] for field in self.fields)
+
+    def _parquet_pairs(self) -> Iterator[RawPair]:
+        import_extra("pyarrow", f"task.corpus.{self.option}={self.path}", "parquet")
+        from pyarrow import parquet
+
+        numbers = itertools.count(1)
+        try:
+            with parquet.ParquetFile(self.files[0]) as file:
+                if "translation" not in (names := file.schema_arrow.names):
+                    raise self._error(f"has columns {excerpt(names)}, and none named translation")
+                for batch in file.iter_batches(ROWS, columns=["translation"]):
+                    for content in batch.column(0).to_pylist():
+                        yield f"{self.files[0].name}:row {next(numbers)}", partial(self._texts, content)
+        except (OSError, ValueError) as error:  # those of pyarrow among them
+            if isinstance(error, OptionError):
+                raise
+            raise self._error(f"cannot be read as .parquet: {str(error).splitlines()[0]}") from error
+
+
+def _sentences(file: Path, content: BinaryIO) -> Iterator[bytes]:
+    """Yield the sentences of one language."""
+    if file.suffix.lower() in (".sgm", ".sgml", ".xml"):
+        for line in content:
+            for found in SEGMENT.findall(line):
+                yield html.unescape(found.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+    elif file.name.startswith(TAGGED):
+        yield from (line for line in content if not line.lstrip().startswith(b"<"))
+    else:
+        yield from content
+
+
+def _clean(text: str | bytes) -> str:
+    """Return a sentence with single spaces.
+
+    Raises:
+        UnusableError: the text is empty, or not UTF-8.
+    """
+    try:
+        found = text.decode() if isinstance(text, bytes) else text
+        found.encode()  # JSON may have half of a surrogate pair
+    except UnicodeError:
+        raise UnusableError("pair that is not UTF-8") from None
+    if not (words := found.removeprefix("\ufeff").split()):
+        raise UnusableError("pair with an empty side")
+    return " ".join(words)
