@@ -78,7 +78,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(
     for name in UPDATES:
         assert logged[name] == pytest.approx(updates[1][name], rel=1e-4), name
     validated, _ = read_metrics(tmp_path, "val/loss")
-    assert validated == [3, 7], "after every four steps, not batches"
+    assert validated == [4, 8], "after every four steps, not batches"
 
 
 def test_speed_is_split_into_shares(tmp_path: Path) -> None:
