@@ -1,4 +1,4 @@
-"""The origin of a run: a program that is missing, fails or hangs, and text that is not UTF-8, do not keep it from starting."""
+"""The origin of a run: neither a program that hangs nor text that is not UTF-8 keeps it from starting."""
 
 import logging
 import os
@@ -118,7 +118,9 @@ def test_a_package_whose_description_is_not_text_is_left_out(
     for name, author in (("good", b"Ren\xc3\xa9\n"), ("bad", b"Ren\xe9\n")):
         folder = tmp_path / f"{name}-1.0.dist-info"
         folder.mkdir()
-        (folder / "METADATA").write_bytes(b"Metadata-Version: 2.1\nName: " + name.encode() + b"\nVersion: 1.0\nAuthor: " + author)
+        (folder / "METADATA").write_bytes(
+            b"Metadata-Version: 2.1\nName: " + name.encode() + b"\nVersion: 1.0\nAuthor: " + author
+        )
     monkeypatch.syspath_prepend(str(tmp_path))
     packages = write(tmp_path / "run")["packages"]
     assert isinstance(packages, dict)
