@@ -277,7 +277,7 @@ def test_the_example_in_the_docstring_runs(name: str) -> None:
 
 
 def test_an_option_with_the_name_of_one_of_the_layer_has_a_prefix() -> None:
-    layer = make("FSRNN", dropout=0.1, cell_dropout=0.2)
+    layer = make("FSRNN", num_layers=2, dropout=0.1, cell_dropout=0.2)
     assert (layer.dropout.probability, layer.cells[0].dropout) == (0.1, 0.2)
 
 

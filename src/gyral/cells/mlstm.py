@@ -105,7 +105,7 @@ def divide(outputs: Tensor, stabilizer: Tensor) -> Tensor:
     return values / (torch.maximum(norm.abs(), torch.exp(-stabilizer)) + EPSILON).unsqueeze(-1)
 
 
-def scan_maximum(forget: Tensor, write: Tensor, first: Tensor, starts: Tensor | None) -> Tensor:
+def scan_maximum(forget: Tensor, write: Tensor, first: Tensor, starts: Tensor | None = None) -> Tensor:
     """Return m_t = max(f̄_t + m_{t−1}, i_t) of all steps (T, B, H), in log₂ T passes, given m_0 (B, H).
 
     At a start, (T, B), the maximum is i_t alone.
