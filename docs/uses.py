@@ -106,6 +106,10 @@ USES = {
     "functional": Use("`torch.func.grad`", "equals the gradients of `backward`"),
     "ddp": Use("DistributedDataParallel", "gradients are those of the whole batch"),
     "checkpointing": Use("gradient checkpointing", "same outputs and gradients, with the same dropout masks"),
+    "in_place": Use("in-place operations", "outputs and states may be overwritten before the backward pass"),
+    "forward_mode": Use("forward-mode derivatives", "`torch.autograd.forward_ad` agrees with `backward`"),
+    "batched": Use("batched gradients", "`is_grads_batched` and `jacobian(vectorize=True)` equal gradients one by one"),
+    "not_finite": Use("resets of NaN and infinity", "nothing of the old state reaches values or gradients"),
     "hooks": Use("hooks", "forward and backward hooks of the layer see, and may replace, what passes"),
 }
 

@@ -4,15 +4,18 @@ import copy
 import doctest
 import inspect
 import pickle
+import warnings
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from torch.utils._pytree import tree_leaves, tree_map
 
+import gyral
 from gyral.cells.base import RecurrentCell
 from gyral.cells.lstm import LSTMCell
 from gyral.core.errors import OptionError
@@ -274,7 +277,7 @@ def test_the_example_in_the_docstring_runs(name: str) -> None:
 
 
 def test_an_option_with_the_name_of_one_of_the_layer_has_a_prefix() -> None:
-    layer = make("FSRNN", dropout=0.1, cell_dropout=0.2)
+    layer = make("FSRNN", num_layers=2, dropout=0.1, cell_dropout=0.2)
     assert (layer.dropout.probability, layer.cells[0].dropout) == (0.1, 0.2)
 
 
@@ -295,3 +298,37 @@ def test_a_user_defined_layer_needs_only_the_class_of_its_cell() -> None:
     layer = Own(X, N, 2, False, zoneout=0.1)
     assert repr(layer) == "Own(3, 6, num_layers=2, bias=False, zoneout=0.1)"
     assert [cell.zoneout for cell in layer.cells] == [0.1, 0.1]
+
+
+def test_a_state_that_is_a_dict_is_refused() -> None:
+    layer, inputs = gyral.LSTM(3, 4), torch.randn(2, 5, 3)
+    hidden, cell = layer(inputs)[1]
+    for state in ({"hidden": hidden, "cell": cell}, (hidden, {"cell": cell})):
+        with pytest.raises(
+            ValueError, match=r"^state has tensors of shapes .*dict, must have \(1, 5, 4\), \(1, 5, 4\)$"
+        ):
+            layer(inputs, state)
+
+
+def test_numbers_and_lengths_may_be_those_of_numpy() -> None:
+    layer = gyral.RUM(np.int64(3), np.int32(4), np.int64(1), dropout=np.float32(0), eta=np.float32(1.5))
+    inputs = torch.randn(6, 3, 3)
+    lengths = np.array([2, 6, 3], dtype=np.int32)
+    outputs, state = layer(inputs, lengths=lengths)
+    wanted, final = layer(inputs, lengths=torch.from_numpy(lengths))
+    assert torch.equal(outputs, wanted)
+    assert torch.equal(state, final)
+    with pytest.raises(OptionError, match=r"^hidden_size=2\.0: must be an integer"):
+        gyral.RUM(3, np.float64(2))
+    for bad in (np.array([2.0, 6, 3]), np.array([True, True, True]), np.array([2, 6])):
+        with pytest.raises(ValueError, match="lengths must be 3 integers from 1 to 6"):
+            layer(inputs, lengths=bad)
+
+
+def test_dropout_with_one_layer_warns() -> None:
+    with pytest.warns(UserWarning, match=r"^dropout=0\.5 has no effect with one layer") as found:
+        gyral.RUM(3, 4, dropout=0.5)
+    assert found[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gyral.RUM(3, 4, num_layers=2, dropout=0.5)

@@ -1,4 +1,4 @@
-"""Fifteen uses of `torch.nn.GRU`, each with every layer: values and gradients are those of a plain call.
+"""Nineteen uses of `torch.nn.GRU`, each with every layer: values and gradients are those of a plain call.
 
 docs/uses.py names the uses, the layers and what they refuse, for these tests and for the table of the documentation.
 """
@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
+from torch.autograd import forward_ad
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from torch.utils._pytree import tree_leaves, tree_map
@@ -34,7 +35,7 @@ BFLOAT16 = {"rtol": 0.1, "atol": 0.1}  # 8 bits of precision, over a few steps
 # test_layers.py and tests/cells/test_contract.py prove of every cell.
 KINDS = ("RUM(lambd=1)", "LSTM", "EURNN", "LightConv", "Mamba3", "FSRNN", "DNC")
 SAMPLES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("unbatched", "states", "state_dict", "deepcopy", "pickle"), KINDS),
+    **dict.fromkeys(("unbatched", "states", "state_dict", "deepcopy", "pickle", "in_place", "batched"), KINDS),
     "compile": ("RUM(lambd=1)",),
     "export": ("RUM(lambd=1)",),
     "onnx": (),
@@ -293,6 +294,77 @@ def checkpointing(make: Make) -> None:
     assert not torch.equal(layer(inputs)[0], expected.outputs), "dropout is active"
 
 
+def in_place(make: Make) -> None:
+    layer = make(num_layers=2, bidirectional=True)
+    inputs = sequence()
+
+    def overwrite(tensors: Any, copies: bool) -> Any:
+        def change(leaf: Tensor) -> Tensor:
+            leaf = leaf.clone() if copies else leaf
+            return leaf.mul_(2).masked_fill_(leaf > 1, 0.5).relu_() if leaf.requires_grad else leaf
+
+        return tree_map(change, tensors)
+
+    expected = run(layer, inputs, call=lambda *given: overwrite(layer(*given), copies=True))
+    assert_same(run(layer, inputs, call=lambda *given: overwrite(layer(*given), copies=False)), expected)
+
+
+def forward_mode(make: Make) -> None:
+    layer = make(num_layers=2)
+    inputs, direction = sequence(), sequence()
+    with forward_ad.dual_level():
+        total = weighted_sum(layer(forward_ad.make_dual(inputs, direction)))
+        derivative = forward_ad.unpack_dual(total).tangent
+    gradient = run(layer, inputs).gradients[0]
+    assert gradient is not None
+    torch.testing.assert_close(derivative, (gradient * direction).sum(), rtol=1e-8, atol=1e-8)
+
+
+def batched(make: Make) -> None:
+    layer = make()
+    inputs = sequence().requires_grad_()
+    outputs, _ = layer(inputs)
+    of = [inputs, *layer.parameters()]
+    weights = torch.randn(2, *outputs.shape, dtype=F64)
+    options: dict[str, Any] = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+    together = torch.autograd.grad(outputs, of, weights, is_grads_batched=True, **options)
+    alone = [torch.autograd.grad(outputs, of, weight, **options) for weight in weights]
+    for mine, *theirs in zip(together, *alone, strict=True):
+        torch.testing.assert_close(mine, torch.stack(theirs), rtol=1e-8, atol=1e-8)
+    every = torch.autograd.functional.jacobian(lambda given: layer(given)[0][-1, 0], inputs, vectorize=True)
+    torch.testing.assert_close(every[0], torch.autograd.grad(outputs[-1, 0, 0], inputs)[0], rtol=1e-8, atol=1e-8)
+
+
+def not_finite(make: Make) -> None:
+    layer = make()
+    inputs, starts = sequence(), torch.zeros(T, B, dtype=torch.bool)
+    starts[0] = True
+    expected = run(layer, inputs)
+    for value in (torch.nan, torch.inf):
+
+        def spoil(leaf: Tensor, value: float = value) -> Tensor:
+            return torch.full_like(leaf, value).requires_grad_() if leaf.is_floating_point() else leaf
+
+        state = tree_map(spoil, tree_map(Tensor.detach, expected.state))
+        given = inputs.clone().requires_grad_()
+        outputs, final = layer(given, state, starts=starts)
+        assert_same(differentiated(outputs, final, [given, *layer.parameters()]), expected)
+        for leaf in (each for each in tree_leaves(state) if each.requires_grad):
+            [gradient] = torch.autograd.grad(outputs.sum(), leaf, retain_graph=True, materialize_grads=True)
+            assert not gradient.any()
+        # what a sequence itself has spoiled before its next part
+        later = torch.zeros_like(starts)
+        later[1] = True
+        with torch.no_grad():
+            spoiled = torch.cat((torch.full_like(inputs[:1], value), inputs[:-1]))
+            outputs, final = layer(spoiled, starts=later)
+            alone, wanted = layer(inputs[:-1])
+        torch.testing.assert_close(outputs[1:], alone)
+        for mine, theirs in zip(tree_leaves(final), tree_leaves(wanted), strict=True):
+            if mine.is_floating_point():
+                torch.testing.assert_close(mine, theirs)
+
+
 def hooks(make: Make) -> None:
     layer = make(num_layers=2)
     inputs = sequence()
@@ -332,6 +404,10 @@ PROOFS: dict[str, Callable[[Make], None]] = {
     "functional": functional,
     "ddp": ddp,
     "checkpointing": checkpointing,
+    "in_place": in_place,
+    "forward_mode": forward_mode,
+    "batched": batched,
+    "not_finite": not_finite,
     "hooks": hooks,
 }
 
@@ -393,7 +469,7 @@ def test_exported_programs_keep_the_kernels_for_any_size(label: str, family: str
 
 
 def test_every_entry_of_the_table_has_a_test() -> None:
-    assert len(USES) == 15
+    assert len(USES) == 19
     assert list(PROOFS) == list(USES)
     assert {layer.name for layer in LAYERS.values()} == set(layers.__all__) - {"Layer"}
     assert {use for use, _ in LIMITS} <= set(USES)

@@ -222,13 +222,14 @@ def rotate(vectors: Tensor, angle: Tensor) -> Tensor:
 
 def add_up(turns: Tensor, first: Tensor, starts: Tensor | None) -> Tensor:
     """Return the sums of turns (T, B, H, P) since the last start, or with the first angles (B, H, P); in [0, 2π)."""
-    wide = turns.to(torch.promote_types(turns.dtype, torch.float32))
-    sums = wide.cumsum(0)
+    sums = turns.to(torch.promote_types(turns.dtype, torch.float32))
     if starts is None:
-        found = sums + first
-    else:
-        time = torch.arange(len(turns), device=turns.device).unsqueeze(1)
-        since = torch.where(starts, time, -1).cummax(0).values  # (T, B)
-        before = (sums - wide).gather(0, since.clamp(min=0)[:, :, None, None].expand_as(sums))
-        found = torch.where((since < 0)[:, :, None, None], sums + first, sums - before)
-    return torch.remainder(found, 2 * math.pi).to(turns.dtype)
+        return torch.remainder(sums.cumsum(0) + first, 2 * math.pi).to(turns.dtype)
+    # in log₂ T passes: a difference of two sums would keep NaN from before a start
+    closed, reach = starts[:, :, None, None], 1
+    sums = torch.cat((torch.where(closed[:1], sums[:1], sums[:1] + first), sums[1:]))
+    while reach < len(turns):  # sums: over the last `reach` steps; closed: whether one of them is a start
+        sums = torch.cat((sums[:reach], torch.where(closed[reach:], sums[reach:], sums[reach:] + sums[:-reach])))
+        closed = torch.cat((closed[:reach], closed[reach:] | closed[:-reach]))
+        reach *= 2
+    return torch.remainder(sums, 2 * math.pi).to(turns.dtype)

@@ -63,9 +63,7 @@ class StabilizedCell(MatrixMemoryCell):
         heads = self.select(projected, values)
         forget = F.logsigmoid(heads.forget)
         first = state.stabilizer
-        if starts is not None:
-            forget = forget.masked_fill(starts.unsqueeze(-1), NEVER)
-        stabilizers = scan_maximum(forget, heads.write, first)
+        stabilizers = scan_maximum(forget, heads.write, first, starts)
         before = torch.cat((first.unsqueeze(0), stabilizers[:-1]))
         if starts is not None:
             before = before.masked_fill(starts.unsqueeze(-1), NEVER)
@@ -107,14 +105,21 @@ def divide(outputs: Tensor, stabilizer: Tensor) -> Tensor:
     return values / (torch.maximum(norm.abs(), torch.exp(-stabilizer)) + EPSILON).unsqueeze(-1)
 
 
-def scan_maximum(forget: Tensor, write: Tensor, first: Tensor) -> Tensor:
-    """Return m_t = max(f̄_t + m_{t−1}, i_t) of all steps (T, B, H), in log₂ T passes, given m_0 (B, H)."""
+def scan_maximum(forget: Tensor, write: Tensor, first: Tensor, starts: Tensor | None = None) -> Tensor:
+    """Return m_t = max(f̄_t + m_{t−1}, i_t) of all steps (T, B, H), in log₂ T passes, given m_0 (B, H).
+
+    At a start, (T, B), the maximum is i_t alone.
+    """
     steps = len(write)
-    found = torch.cat((torch.maximum(forget[:1] + first, write[:1]), write[1:]))
+    closed = torch.zeros_like(write[..., :1], dtype=torch.bool) if starts is None else starts.unsqueeze(-1)
+    found = torch.cat((torch.where(closed[:1], write[:1], torch.maximum(forget[:1] + first, write[:1])), write[1:]))
     sums, reach = forget, 1
-    while reach < steps:  # found: the maximum over the last `reach` steps; sums: of f̄ over them
-        found = torch.cat((found[:reach], torch.maximum(sums[reach:] + found[:-reach], found[reach:])))
+    # found: the maximum over the last `reach` steps; sums: of f̄ over them; closed: whether one of them is a start
+    while reach < steps:
+        longer = torch.maximum(sums[reach:] + found[:-reach], found[reach:])
+        found = torch.cat((found[:reach], torch.where(closed[reach:], found[reach:], longer)))
         sums = torch.cat((sums[:reach], sums[reach:] + sums[:-reach]))
+        closed = torch.cat((closed[:reach], closed[reach:] | closed[:-reach]))
         reach *= 2
     return found
 

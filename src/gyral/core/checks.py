@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any
 
 from gyral.core.errors import ChoiceError, OptionError
@@ -10,11 +11,12 @@ from gyral.core.errors import ChoiceError, OptionError
 def check_integer(name: str, value: Any, minimum: int = 1, maximum: int | None = None) -> int:
     """Return `value` if it is an integer in [minimum, maximum], else raise `OptionError`."""
     allowed = f"an integer ≥ {minimum}" if maximum is None else f"an integer from {minimum} to {maximum}"
-    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise OptionError(name, value, f"must be {allowed}")
-    if maximum is not None and value > maximum:
+    number = int(value)  # of NumPy's types, too
+    if number < minimum or (maximum is not None and number > maximum):
         raise OptionError(name, value, f"must be {allowed}")
-    return value
+    return number
 
 
 def check_integers(name: str, value: Any, minimum: int = 1, count: int | None = None) -> list[int]:
@@ -55,7 +57,7 @@ def check_real(
         if math.isfinite(bound)
     ]
     allowed = " ".join(["a finite number", " and ".join(bounds)]).strip()
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not (is_number and math.isfinite(value) and minimum <= value <= maximum and above < value < below):
         raise OptionError(name, value, f"must be {allowed}")
     return float(value)

@@ -1,6 +1,7 @@
-"""Commands as a user types them in a shell."""
+"""Commands: as a user types them in a shell, and those of other programs."""
 
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -23,3 +24,33 @@ def program(command: str, script: str | None = None) -> list[str]:
     """
     is_stub = Path(script or sys.argv[0]).parent.name == "src"
     return ["python", "-m", f"src.{command}"] if is_stub else ["gyral", command]
+
+
+def output_of(*command: str, folder: Path | None = None, seconds: float = 10.0) -> str:
+    """Return what another program prints; bytes that are not UTF-8 become lone surrogates.
+
+    Args:
+        *command: the program and its arguments.
+        folder: where it runs; None: the current directory.
+        seconds: how long it may take.
+
+    Raises:
+        TimeoutError: it has not ended in time.
+        OSError: it is missing or has failed; the message is one line.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            check=True,
+            timeout=seconds,
+        )
+    except subprocess.CalledProcessError as error:
+        raise OSError(" ".join(error.stderr.split())) from None
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(f"{command[0]} did not answer in {seconds:g} seconds") from None
+    return done.stdout

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -26,11 +27,17 @@ def assume_constant_result(function: Function) -> Function:
 
 
 def transform_is_active() -> bool:
-    """Return whether this code runs within a transform of `torch.func`, such as `grad` or `vmap`.
+    """Return whether this code runs within a transform of `torch.func`, such as `grad`, or a forward-mode derivative.
 
     Own autograd functions do not support them. `torch.autograd.Function.apply` asks the same; there is no public way.
     """
-    return torch._C._are_functorch_transforms_active()
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def is_batched(tensor: Tensor) -> bool:
+    """Return whether a gradient stands for several: those of `is_grads_batched`, or of `vmap`."""
+    functorch = torch._C._functorch
+    return functorch.is_batchedtensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
 
 
 def is_compiler_failure(error: Exception) -> bool:

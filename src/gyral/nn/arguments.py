@@ -1,6 +1,7 @@
 """Checks of the arguments with which a recurrent network is called. Each error is one line."""
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -52,9 +53,9 @@ def check_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int, 
     """
     error = ValueError(f"lengths must be {batch_size} integers from 1 to {steps}")
     if not isinstance(lengths, Tensor):
-        if any(isinstance(length, bool) or not isinstance(length, int) for length in lengths):
+        if any(isinstance(length, bool) or not isinstance(length, Integral) for length in lengths):
             raise error
-        lengths = torch.tensor(lengths, dtype=torch.int64)
+        lengths = torch.tensor([int(length) for length in lengths], dtype=torch.int64)
     is_integer = not (lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool)
     if lengths.shape != (batch_size,) or not is_integer:
         raise error
@@ -94,7 +95,7 @@ def check_state(state: Any, like: State, *leading: int) -> State:
         ValueError: The state has another number of tensors, or they have other shapes.
     """
     expected, structure = tree_flatten(like)
-    leaves = tree_leaves(state)
+    leaves = tree_leaves(state, is_leaf=lambda part: isinstance(part, dict))  # the order of its entries says nothing
     shapes = [(*leading, *leaf.shape[1:]) for leaf in expected]
     given = [tuple(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves]
     if given != shapes:
@@ -106,6 +107,11 @@ def check_state(state: Any, like: State, *leading: int) -> State:
 
 def _join(shapes: list[Any]) -> str:
     return ", ".join(map(str, shapes)) or "none"
+
+
+def copied(results: Any) -> Any:
+    """Return copies of tensors that a backward pass may read, so that callers may overwrite them."""
+    return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) and leaf.requires_grad else leaf, results)
 
 
 def zero_padding(inputs: Any, lengths: Tensor) -> Any:

@@ -24,7 +24,7 @@ from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.dropout import SequenceDropout, drop_weights, hold_dropped_weights
 from gyral.nn.hooks import refuse_hooks
 from gyral.ops.compiler import is_exporting_to_onnx, transform_is_active
-from gyral.ops.scan import scan
+from gyral.ops.scan import choose_rows, scan
 
 log = logging.getLogger(__name__)
 BACKENDS = ("auto", "reference", "fused", "compile", "graph")
@@ -188,7 +188,7 @@ class RecurrentBase(nn.Module, ABC):
         is_dropping = self.weight_drop > 0 and self.training
         with hold_dropped_weights(self.cells) if is_dropping else nullcontext():
             outputs, final = self._run_layers(inputs, states, lengths, starts)
-        return (outputs.transpose(0, 1) if self.batch_first else outputs), self.join_states(final)
+        return arguments.copied((outputs.transpose(0, 1) if self.batch_first else outputs, self.join_states(final)))
 
     @abstractmethod
     def split_state(self, state: Any, batch_size: int) -> tuple[State, ...]:
@@ -266,6 +266,8 @@ class RecurrentBase(nn.Module, ABC):
         if isinstance(inputs, StepInputs) and not isinstance(inputs, cell.understands):
             inputs = inputs.values
         if backend == "fused":
+            if starts is not None:  # selected here: NaN of the old state reaches neither values nor gradients
+                state = tree_map(partial(choose_rows, starts[0]), cell.init_state(starts.shape[1]), state)
             return cell.fused(inputs, state, lengths, starts)
         steps, batch_size = tree_leaves(inputs)[0].shape[:2]
         sequence = cell.project(inputs), cell.sequence_constants(steps, batch_size)
@@ -338,7 +340,7 @@ class Recurrent(RecurrentBase):
 def fused_unsupported_reason(cell: RecurrentCell, starts: bool) -> str | None:
     """Return the reason why the fused path of a cell does not support this call, or None if it does."""
     if transform_is_active():
-        return "transforms of torch.func have no fused path"
+        return "transforms of torch.func and forward-mode derivatives have no fused path"
     if is_exporting_to_onnx():
         return "ONNX has no operators for the fused path"
     return cell.fused_unsupported_reason(starts=starts)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from gyral.core.compat import assume_constant_result, below_autograd
+from gyral.core.compat import assume_constant_result, below_autograd, is_batched
 from gyral.ops.autograd import differentiate, outside_autocast
 
 LIBRARY = torch.library.Library("gyral", "FRAGMENT")
@@ -221,8 +221,9 @@ class _Function(torch.autograd.Function):
                 flat[index] = value
         with outside_autocast(results[0].device):
             # the engine enables gradients within a backward pass if and only if `create_graph` is True
-            if torch.is_grad_enabled():
-                return None, None, *_differentiate(operator, sizes, flat, gradients[:count])
+            if torch.is_grad_enabled() or any(each is not None and is_batched(each) for each in gradients):
+                with torch.enable_grad():
+                    return None, None, *_differentiate(operator, sizes, flat, gradients[:count])
             arguments = _unflatten(flat, sizes) if sizes else flat
             saved, ctx.saved = ctx.saved, None
             if saved is None:  # an earlier backward pass has overwritten them

@@ -52,12 +52,12 @@ def scan(
         leaves, state, initial = tree_map_only(Tensor, Tensor.detach, (leaves, state, initial))
 
     def masked_step(time: Any, parts: Sequence[Any], reset: Tensor | None, state: Any) -> tuple[Tensor, Any]:
-        before = state if reset is None else tree_map(partial(_choose, reset), initial, state)
+        before = state if reset is None else tree_map(partial(choose_rows, reset), initial, state)
         output, new = step(tree_unflatten(parts, structure), before)
         if lengths is not None:
             active = time < lengths
-            new = tree_map(partial(_choose, active), new, state)
-            output = _choose(active, output, torch.zeros_like(output))
+            new = tree_map(partial(choose_rows, active), new, state)
+            output = choose_rows(active, output, torch.zeros_like(output))
         return output, new
 
     if as_operator:
@@ -106,6 +106,6 @@ def _scan_in_onnx(
     return outputs, tree_unflatten(final, structure)
 
 
-def _choose(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:
+def choose_rows(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:
     """Return `new` (B, …) in the rows where the mask (B,) is True, and `old` in the other rows."""
     return torch.where(rows.view(-1, *[1] * (new.dim() - 1)), new, old)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from gyral.ops.compiler import is_traced
 from gyral.ops.native import products
 
 
@@ -91,6 +92,11 @@ def reachable_since(starts: Tensor | None, past: int) -> Tensor | None:
         return None
     time = torch.arange(len(starts), device=starts.device).unsqueeze(1)
     return torch.where(starts, time, -past).cummax(0).values
+
+
+def is_finite(*tensors: Tensor | None) -> bool:
+    """Return whether no tensor has NaN or infinity; for a compiler, which knows no values, True."""
+    return is_traced() or all(tensor is None or bool(tensor.detach().sum().isfinite()) for tensor in tensors)
 
 
 def zero_beyond(outputs: Tensor, lengths: Tensor | None) -> Tensor:

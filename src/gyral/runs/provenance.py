@@ -5,17 +5,26 @@ import hashlib
 import os
 import platform
 import socket
-import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gyral.core.files import to_json, write_atomically
+from gyral.core.commands import output_of
+from gyral.core.files import replace_when_written, to_json, write_atomically
+from gyral.core.side_outputs import SideOutput
 from gyral.runs.saved_files import read_json, read_yaml_as
 
 OVERRIDES, PROVENANCE, DIFF = "overrides.yaml", "provenance.json", "git.diff"
+SECONDS = 10.0  # of a program that is asked
+# What is asked for a run's origin. Without an answer, the run goes on.
+GIT = SideOutput("git", "the origin of a run lacks its commit and changes")
+DRIVER = SideOutput("nvidia-smi", "the origin of a run lacks its GPU")
+PACKAGES = SideOutput("Installed packages", "the origin of a run lacks their versions")
+# The user's settings may color a difference, or have another program show it.
+DIFFERENCE = ("git", "--no-pager", "diff", "--no-color", "--no-ext-diff", "--no-textconv", "HEAD")
 
 
 @dataclass(frozen=True)
@@ -57,12 +66,13 @@ def write_provenance(directory: Path, sweep: str | None = None) -> None:
         "cores": os.cpu_count(),
         "gpu": gpu(),
         "python": platform.python_version(),
-        "packages": installed_packages(),
+        "packages": PACKAGES.call(installed_packages),
     }
-    difference = _output("git", "diff", "HEAD")
+    difference = _ask(GIT, *DIFFERENCE)
     (directory / DIFF).unlink(missing_ok=True)  # of an earlier start in this directory that wrote no checkpoint
     if difference:
-        write_atomically(directory / DIFF, difference + "\n")
+        content = difference.encode(errors="surrogateescape")  # files need not be text of UTF-8
+        replace_when_written(directory / DIFF, lambda temporary: temporary.write_bytes(content))
     write_atomically(directory / PROVENANCE, to_json(provenance, 2) + "\n")
 
 
@@ -99,7 +109,7 @@ def read_overrides(directory: Path) -> list[str]:
 
 def git_commit() -> str | None:
     """Return the git commit of the code, or None if the code is not in a git checkout."""
-    return _output("git", "rev-parse", "HEAD")
+    return (_ask(GIT, "git", "rev-parse", "HEAD") or "").strip() or None
 
 
 def processor() -> str:
@@ -115,7 +125,7 @@ def processor() -> str:
 @functools.cache  # the driver takes a second to answer, in each run of a sweep
 def gpu() -> str | None:
     """Return the names of the GPUs of this machine, one a line, or None."""
-    return _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    return (_ask(DRIVER, "nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").strip() or None
 
 
 @functools.cache  # reading 200 files takes 0.1 s, in each run of a sweep
@@ -123,14 +133,23 @@ def installed_packages() -> dict[str, str]:
     """Return the versions of all installed packages by name."""
     from importlib import metadata  # slow, and reports need none of it
 
-    found = [item.metadata for item in metadata.distributions()]
-    return {item["Name"]: item["Version"] for item in found if "Name" in item and "Version" in item}
+    found = {}
+    for item in metadata.distributions():
+        with suppress(UnicodeDecodeError):  # the description of a package need not be text of UTF-8
+            found[item.metadata["Name"]] = item.metadata["Version"]
+    return {name: version for name, version in found.items() if name and version}
 
 
-def _output(*command: str) -> str | None:
-    """Return the output of a command that runs in this file's folder, or None if it is missing or fails."""
-    folder = Path(__file__).parent
-    try:
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
+def _ask(program: SideOutput, *command: str) -> str | None:
+    """Return the output of a command that runs in this file's folder, or None if it is missing, fails or hangs."""
+
+    def ask() -> str | None:
+        try:
+            return output_of(*command, folder=Path(__file__).parent, seconds=SECONDS)
+        except TimeoutError:
+            raise
+        except OSError:  # it is not installed, or there is nothing to say
+            return None
+
+    answer: str | None = program.call(ask, seconds=2 * SECONDS)
+    return answer

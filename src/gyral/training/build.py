@@ -199,6 +199,7 @@ def build_trainer(
     environment = environment or ClusterEnvironment()
     for key in ("max_steps", "val_check_interval", "log_every_n_steps"):
         check_integer(f"trainer.{key}", config.trainer.get(key), maximum=MAX_STEPS)
+    batches = check_integer("trainer.accumulate_grad_batches", config.trainer.get("accumulate_grad_batches", 1))
     if config.trainer.get("gradient_clip_val") is not None:
         check_real("trainer.gradient_clip_val", config.trainer.gradient_clip_val, minimum=0)
     accelerators = ("auto", "gpu", *sorted(AcceleratorRegistry.available_accelerators()))
@@ -215,7 +216,8 @@ def build_trainer(
         # steps are counted along one stream of batches, so that no run resumes in the middle of an epoch
         max_epochs=1,
         check_val_every_n_epoch=None,
-        val_check_interval=min(config.trainer.val_check_interval, config.trainer.max_steps),
+        # Lightning counts batches, of which a step may use several
+        val_check_interval=min(config.trainer.val_check_interval, config.trainer.max_steps) * batches,
         log_every_n_steps=min(config.trainer.log_every_n_steps, config.trainer.max_steps),
         num_sanity_val_steps=0,
         default_root_dir=str(directory),

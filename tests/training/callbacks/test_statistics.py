@@ -72,11 +72,13 @@ def test_the_learning_rate_is_that_of_the_step(updates: tuple[Path, dict[str, li
 def test_accumulated_gradients_are_those_of_the_whole_batch(
     updates: tuple[Path, dict[str, list[float]]], tmp_path: Path
 ) -> None:
-    halves = ("task.batch_size=4", "+trainer.accumulate_grad_batches=2", "trainer.val_check_interval=16")
+    halves = ("task.batch_size=4", "+trainer.accumulate_grad_batches=2", "trainer.val_check_interval=4")
     config = ("optimizer=sgd", "optimizer.lr=0.5", "scheduler=cosine", "trainer.gradient_clip_val=0.001")
     logged = logged_updates(tmp_path, *config, *halves)
     for name in UPDATES:
         assert logged[name] == pytest.approx(updates[1][name], rel=1e-4), name
+    validated, _ = read_metrics(tmp_path, "val/loss")
+    assert validated == [4, 8], "after every four steps, not batches"
 
 
 def test_speed_is_split_into_shares(tmp_path: Path) -> None:

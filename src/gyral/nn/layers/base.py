@@ -1,6 +1,7 @@
 """The base class of the layers."""
 
 import inspect
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, TypedDict
@@ -89,6 +90,8 @@ class Layer(RecurrentBase):
             "locked_dropout": locked_dropout,
             "weight_drop": weight_drop,
         }
+        if dropout and num_layers == 1:
+            warnings.warn(f"dropout={dropout} has no effect with one layer: it acts between layers", stacklevel=3)
         known = inspect.signature(self.cell_class).parameters
         names = {name: name if name in known else name.removeprefix("cell_") for name in options}
         of_cell = {names[name]: value for name, value in options.items()}

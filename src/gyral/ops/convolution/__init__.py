@@ -14,7 +14,7 @@ from gyral.ops.compiler import is_exporting_to_onnx, transform_is_active
 from gyral.ops.convolution import naive
 from gyral.ops.convolution.naive import head_of_channel
 from gyral.ops.operator import Operator, check_dtypes
-from gyral.ops.sequences import reachable_since
+from gyral.ops.sequences import is_finite, reachable_since
 
 __all__ = ["convolution", "has_kernel", "head_of_channel", "unsupported_reason", "window"]
 
@@ -61,7 +61,9 @@ def convolution(
     """
     check_dtypes(weights.dtype, values, history, mask)
     kernel = weights.shape[-1]
-    run = OPERATOR if has_kernel(values) else naive.convolution
+    # the kernels multiply the values before a start by zero
+    fused = has_kernel(values) and (starts is None or is_finite(values, history))
+    run = OPERATOR if fused else naive.convolution
     arguments = values, weights, history, mask, lengths, reachable_since(starts, kernel)
     outputs = run(*arguments, kernel - 1 if back is None else back, softmax)
     return outputs[0] if isinstance(outputs, list) else outputs

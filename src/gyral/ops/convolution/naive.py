@@ -32,9 +32,6 @@ def convolution(
         weights = weights.softmax(dim=-1)
     if mask is not None:
         weights = weights * mask
-    if since is not None:
-        reached = time.unsqueeze(2) - back + torch.arange(kernel, device=values.device) >= since.unsqueeze(2)
-        weights = torch.where(reached.unsqueeze(2), weights, 0.0)
     padded = F.pad(values, (0, 0, 0, 0, back, kernel - 1 - back))
     if history is not None and back > 0:
         past = F.pad(history, (0, 0, max(0, back - history.shape[1]), 0))[:, -back:]
@@ -46,7 +43,11 @@ def convolution(
         weights = weights.index_select(-2, head_of_channel(channels, heads, values.device))
     total = torch.zeros_like(padded[:steps])
     for place in range(kernel):
-        total = total + weights[..., place] * padded[place : place + steps]
+        window = padded[place : place + steps]
+        if since is not None:
+            reached = time - back + place >= since
+            window = torch.where(reached.view(*reached.shape, *[1] * (window.dim() - 2)), window, 0.0)
+        total = total + weights[..., place] * window
     outputs = total.flatten(2) if even else total
     return outputs if ended is None else outputs.masked_fill(ended, 0.0)
 

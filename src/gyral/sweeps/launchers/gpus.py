@@ -1,23 +1,19 @@
 """Assignment of GPUs to the workers of a sweep."""
 
 import os
-import subprocess
 from collections.abc import Sequence
 from typing import Any
 
 from gyral.core.checks import check_real
 from gyral.core.errors import OptionError
+from gyral.runs.provenance import gpu
 
 
 def visible_gpus() -> list[str]:
     """Return the GPUs that this process may use, in the notation of CUDA_VISIBLE_DEVICES."""
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name not in ("", "-1")]
-    try:
-        listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return []
-    return [str(number) for number, _ in enumerate(listed.splitlines())]
+    return [str(number) for number, _ in enumerate((gpu() or "").splitlines())]
 
 
 def gpus_of_worker(gpus: Sequence[str], gpus_per_job: float, worker: int) -> list[str]:

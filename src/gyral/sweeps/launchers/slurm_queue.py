@@ -3,10 +3,12 @@
 import contextlib
 import getpass
 import re
-import subprocess
 from dataclasses import dataclass
+from functools import partial
 
-SECONDS = 60  # time limit of a command; a busy controller answers slowly
+from gyral.core.commands import output_of
+
+call = partial(output_of, seconds=60)  # a busy controller answers slowly
 
 # Reasons for which a job waits that will never go away: the request is wrong.
 NEVER = (
@@ -71,18 +73,3 @@ def ending(job: str) -> tuple[str, int]:
             state, code = rows[0] if rows else (state, code)
     status, _, number = code.partition(":")
     return state.split()[0], 128 + int(number) if number not in ("", "0") else int(status)
-
-
-def call(*command: str) -> str:
-    """Return what a command prints.
-
-    Raises:
-        OSError: it is missing, fails, or does not answer in time.
-    """
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS)
-    except subprocess.CalledProcessError as error:
-        raise OSError(" ".join(error.stderr.split())) from None
-    except subprocess.TimeoutExpired:
-        raise OSError(f"{command[0]} did not answer in {SECONDS} seconds") from None
-    return done.stdout

@@ -17,7 +17,6 @@ import logging
 import math
 import os
 import socket
-import subprocess
 import threading
 import time
 import traceback
@@ -31,6 +30,7 @@ from omegaconf import DictConfig
 from torch import distributed
 
 from gyral.config.plain import as_config, plain_values
+from gyral.core.commands import output_of
 from gyral.core.errors import OptionError, UserError
 from gyral.core.files import to_json
 from gyral.core.ranks import Place, launched, node_name, on_nodes, refuse
@@ -321,7 +321,7 @@ def _address_of(node: str) -> str:
     except OSError:
         command = ["scontrol", "show", "node", "--oneliner", node]
         with suppress(OSError):
-            for word in subprocess.run(command, capture_output=True, text=True, check=False).stdout.split():
+            for word in output_of(*command).split():
                 if word.startswith("NodeAddr="):
                     return word.partition("=")[2]
         return node
