@@ -196,3 +196,12 @@ def test_invalid_sequences_are_refused(name: str, text: str, said: str) -> None:
     with pytest.raises(OptionError) as raised:
         built(name).encode(text)
     assert str(raised.value) == f"sequence={text}: {said}"
+
+
+@pytest.mark.parametrize("name", ["double", "addition"])
+def test_zero_padded_numbers_may_begin_with_zeros(name: str) -> None:
+    for padded in (False, True):
+        data = AlgorithmData(name=name, train_lengths=[3, 3], test_factors=[1], batch_size=200, zero_padded=padded)
+        batch = data.draw(np.random.default_rng(0), "train", 0)
+        first_digits = batch.inputs[:, 1 + 2 * data.width : 1 + 3 * data.width]
+        assert bool((first_digits == 0).any()) == padded

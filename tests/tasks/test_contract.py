@@ -106,6 +106,7 @@ SIZES = {
     "chomsky.shortest": 5,
     "recognition.language": "dyck",
     "recognition.length": 12,
+    "algorithm.name": "double",  # whose options are those of all algorithms
     **offered("SIZES"),
 }
 EXCERPT = {"train": 200, "val": 60, "test": 50}

@@ -20,7 +20,7 @@ def target_kernel(run: Run) -> Figure:
         raise missing_part_error(run, task, "kernels of a hidden state and an input")
     rows = [(cell, source) for cell in range(len(cells)) for source in SOURCES]
     columns = max(len(kernels[source]) for kernels in cells for source in SOURCES)
-    size = WIDTHS["column"] * max(columns / 2, 1), 2.4 * len(rows)
+    size = WIDTHS["column"] * max(0.8 * columns, 1), 2.4 * len(rows)
     figure = Figure(figsize=size, layout="constrained")
     add_title(figure, run, f"kernels, step {step:,}")
     for place, (cell, source) in enumerate(rows):
