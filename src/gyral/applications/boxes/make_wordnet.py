@@ -48,7 +48,7 @@ def make_training_list(hierarchy: Path, data_dir: Path) -> str:
 
 
 def _transitive(nouns: Hierarchy, train: list[list[int]], test: LabelledPairs) -> float:
-    """Return the accuracy of the prediction that the pairs that follow from those of training are true, and no others."""
+    """Return the accuracy of calling the pairs true that follow from those of training, and no others."""
     known = Hierarchy((nouns.names[general], nouns.names[specific]) for general, specific in train)
     implied = {(known.names[general], known.names[specific]) for general, specific in known.closure.tolist()}
     predicted = [(nouns.names[general], nouns.names[specific]) in implied for general, specific in test.pairs.tolist()]
