@@ -30,7 +30,7 @@ ALTERNATIVES: dict[str, list[Any]] = {
 }
 NO_EFFECT = ("titles",)  # are shown
 RIGHT = {"kl": 0.0, "pearson": 1.0, "spearman": 1.0}
-ABSENT = (r"(wordnet|denotation_probabilities)/\S+: no such file",)  # the error without a corpus
+ABSENT = (r"(wordnet|denotation_probabilities|ml-100k)/\S+: no such file",)  # the error without a corpus
 
 
 def model_options(required: type, cell: str, size: int) -> tuple[str, ...] | None:

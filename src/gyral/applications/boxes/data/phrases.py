@@ -44,8 +44,10 @@ class Phrases:
         Raises:
             OptionError: a file does not exist, cannot be read, or is not in the form.
         """
+        if not paths:
+            raise OptionError(option, value, "must name a file, or several")
         pairs, probabilities = [], []
-        for path in map(Path, paths):
+        for path in (Path(str(name)) for name in paths):
             if find_file(path) is None:
                 raise OptionError(option, value, f"{path.parent.name}/{path.name}: no such file")
             for number, line in enumerate(read_lines(option, value, path), start=1):
