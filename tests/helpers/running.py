@@ -97,8 +97,9 @@ def small_text(folder: Path, size: int = 3000) -> tuple[str, ...]:
     return (*SMALL_TEXT, f"task.corpus.path={folder / 'text.txt'}", f"paths.data_dir={folder}")
 
 
-# Columns of metrics.csv that no two runs share.
+# Metrics that no two runs share.
 MEASURED = (
+    "test/sentences_a_second",
     "train/seconds_a_step",
     "train/tokens_a_second",
     "train/examples_a_second",

@@ -99,6 +99,19 @@ def test_every_parameter_has_a_finite_gradient(name: str) -> None:
         assert parameter.grad.isfinite().all(), parameter_name
 
 
+@every_layer
+@torch.no_grad()
+def test_autocast_changes_little(name: str) -> None:
+    layer = made(name).float()
+    given = inputs().float()
+    with torch.autocast("cpu", torch.bfloat16):
+        found, state = layer(given[:3], layer.init_state(B))
+        rest, _ = layer(given[3:], state)
+        whole = layer.centered(given, LENGTHS)
+    torch.testing.assert_close(torch.cat((found, rest)).float(), layer(given)[0], rtol=0.05, atol=0.05)
+    torch.testing.assert_close(whole.float(), layer.centered(given, LENGTHS), rtol=0.05, atol=0.05)
+
+
 def test_weights_are_dropped_in_training_alone() -> None:
     torch.manual_seed(0)
     layer = SelfAttention(X, N, weight_dropout=0.5).double()

@@ -714,6 +714,9 @@ def best_steps(task: Task) -> list[int]:
     "text8-activation_regularization",
     "text_file-corpus.val_fraction",
     "text_file-corpus.test_fraction",
+    "translation-corpus.kind",
+    "translation-longest",
+    "translation-label_smoothing",
 )
 @pytest.mark.parametrize(
     ("task", "name"),

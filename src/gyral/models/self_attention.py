@@ -75,8 +75,9 @@ class SelfAttention(nn.Module):
         """Return the outputs (T, B, N) for inputs (T, B, X), and the state after the last step."""
         queries, keys, values = self.project(inputs).transpose(0, 1).chunk(3, dim=2)
         if state is not None:
-            keys = torch.cat((state[0].keys, keys), dim=1)
-            values = torch.cat((state[0].values, values), dim=1)
+            # under autocast, the dtype of the first state differs
+            keys = torch.cat((state[0].keys.to(keys.dtype), keys), dim=1)
+            values = torch.cat((state[0].values.to(values.dtype), values), dim=1)
         steps = torch.arange(keys.shape[1], device=inputs.device)
         ago = steps[-len(inputs) :].unsqueeze(1) - steps
         reached = ago >= 0 if self.kernel_size is None else (ago >= 0) & (ago < self.kernel_size)

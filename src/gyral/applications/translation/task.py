@@ -229,16 +229,15 @@ class TranslationTask(SequenceTask[TranslationData]):
 
     def _measure(self, written: Sequence[Written], split: str) -> dict[str, float]:
         """Return the metrics of translations of a split, and save both with the signature of BLEU."""
-        pairs = self.data.corpus.texts[split]
-        sources, references = zip(*(pairs[found.row] for found in written), strict=True)
+        pairs = [self.data.corpus.pair(split, found.row) for found in written]
+        sources, references = zip(*pairs, strict=True)
         scores = bleu.score(references, [found.text for found in written])
         log.info("BLEU %.2f, chrF2 %.2f (%s)", scores.bleu, scores.chrf, scores.signature)
         if rank() == 0:
             lines = [
                 {"row": found.row, "source": pair.source, "reference": pair.target, "translation": found.text}
                 | {"score": found.score}
-                for found in written
-                for pair in [pairs[found.row]]
+                for found, pair in zip(written, pairs, strict=True)
             ]
             folder = Path(self.trainer.default_root_dir)
             save(folder / f"translations_{split}.jsonl", [json.dumps(line, ensure_ascii=False) for line in lines])

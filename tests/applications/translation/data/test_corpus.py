@@ -42,7 +42,8 @@ def test_subwords_become_the_text_again(tmp_path: Path) -> None:
     corpus = made(tmp_path)
     assert [corpus.subwords.id_to_piece(number) for number in range(4)] == ["<pad>", "<unk>", "<s>", "</s>"]
     lines = [line.split("\t") for line in PAIRS.read_text().splitlines()]
-    assert [list(pair) for pair in corpus.texts["test"]] == lines[70:]
+    assert [list(corpus.pair("test", row)) for row in range(10)] == lines[70:]
+    assert [list(corpus.pair("train", row)) for row in range(60)] == lines[:60]
     for split, start in (("train", 0), ("val", 60), ("test", 70)):
         encoded = EncodedPairs(corpus, split)
         batch = encoded.batch(np.arange(len(encoded)))
@@ -64,8 +65,9 @@ def test_long_pairs_are_left_out_of_training(tmp_path: Path) -> None:
     first = kept.batch(np.arange(1))
     assert first.rows[0] == kept.rows[0]
     assert max(first.lengths[0] - 1, len(first.targets[0]) - 1) == kept.lengths[0]
-    targets = [token for row in range(len(whole)) for token in whole._pair(row)[1].tolist()]
-    assert whole.targets().tolist() == targets
+    for encoded in (whole, kept):
+        targets = [token for row in encoded.rows for token in encoded._pair(row)[1].tolist()]
+        assert encoded.targets().tolist() == targets
 
 
 def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:

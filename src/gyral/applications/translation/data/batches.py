@@ -70,8 +70,8 @@ class EncodedPairs:
         return self.corpus.tokens[start:middle], self.corpus.tokens[middle:end]
 
     def targets(self) -> np.ndarray:
-        """Return the subwords of all targets of the split, without `</s>`."""
-        starts, ends = self._bounds[1::2], self._bounds[2::2]
+        """Return the subwords of the targets of all pairs, without `</s>`."""
+        starts, ends = self._bounds[1::2][self.rows], self._bounds[2::2][self.rows]
         inside = np.zeros(self._bounds[-1] - self._bounds[0] + 1, dtype=np.int8)
         inside[starts - self._bounds[0]] += 1
         np.subtract.at(inside, ends - self._bounds[0], 1)

@@ -73,6 +73,15 @@ class TranslationCorpus:
         saved = json.loads((self.folder / "texts.json").read_text())
         return {split: [Pair(*pair) for pair in pairs] for split, pairs in saved.items()}
 
+    def pair(self, split: str, row: int) -> Pair:
+        """Return a pair of a split as text; of the training split, as its subwords spell it."""
+        if split in self.texts:
+            return self.texts[split][row]
+        start, middle, end = self.bounds[split][2 * row : 2 * row + 3]
+        return Pair(
+            *(self.subwords.decode(self.tokens[side].tolist()) for side in (slice(start, middle), slice(middle, end)))
+        )
+
     @cached_property
     def digest(self) -> str:
         """Digest of the subwords."""
