@@ -43,7 +43,7 @@ def run_with_limit(size: int, directory: Path) -> Ended:
 def test_a_run_on_a_full_disk_names_the_file_and_continues_when_there_is_space(
     attack: Attack, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provenance, "_output", lambda *_: "")  # the changes of the code have any size
+    monkeypatch.setattr(provenance, "_ask", lambda *_: "")  # the changes of the code have any size
     disk = tmp_path / "disk"
     command = (*COMMAND, f"hydra.run.dir={disk}/run")
     with mounted(disk, attack.random.randrange(4096, 8 * CHECKPOINT, 4096)) as is_mounted:

@@ -1,6 +1,7 @@
 """The progress of a sweep."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -34,5 +35,5 @@ def test_a_watched_report_is_ended_by_an_interrupt(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("gyral.reports.progress.time.sleep", interrupt)
     outcome = invoke(f"sweep={tmp_path}", "watch=true", entry="report")
     assert outcome.status == 0
-    assert outcome.out.startswith("1 done, 51 missing\n")
+    assert re.match(r"1 done, \d+ missing\n", outcome.out)
     assert "Table 1" in outcome.out

@@ -18,6 +18,7 @@ import pytest
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from omegaconf import OmegaConf
 
+from gyral.runs.provenance import gpu
 from gyral.sweeps.launchers import joblib, slurm
 from gyral.sweeps.launchers.base import execute
 from gyral.sweeps.launchers.gpus import gpus_of_worker, visible_gpus
@@ -139,9 +140,12 @@ def test_gpus_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatc
     tool.write_text("#!/bin/sh\necho 'GPU 0: H100'\necho 'GPU 1: H100'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    gpu.cache_clear()
     assert visible_gpus() == ["0", "1"]
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    gpu.cache_clear()
     assert visible_gpus() == []
+    gpu.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,12 @@ class LightConv(Layer):
         kernel_size: int = 31,
         heads: int = 4,
         weight_dropout: float = 0.0,
+        softmax: bool = True,
         **options: Unpack[LayerOptions],
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
-        super().__init__(*common, kernel_size=kernel_size, heads=heads, weight_dropout=weight_dropout, **options)
+        own = {"kernel_size": kernel_size, "heads": heads, "weight_dropout": weight_dropout, "softmax": softmax}
+        super().__init__(*common, **own, **options)
 
 
 class DynamicConv(Layer):
@@ -71,7 +73,9 @@ class DynamicConv(Layer):
         kernel_size: int = 31,
         heads: int = 4,
         weight_dropout: float = 0.0,
+        softmax: bool = True,
         **options: Unpack[LayerOptions],
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
-        super().__init__(*common, kernel_size=kernel_size, heads=heads, weight_dropout=weight_dropout, **options)
+        own = {"kernel_size": kernel_size, "heads": heads, "weight_dropout": weight_dropout, "softmax": softmax}
+        super().__init__(*common, **own, **options)

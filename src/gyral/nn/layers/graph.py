@@ -40,11 +40,13 @@ class MAGEGRU(Layer):
         edge_types: int = 1,
         edge_size: int | None = None,
         carry: str = "previous",
+        edge_attention: bool = False,
         capacity: int | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
-        super().__init__(*common, edge_types=edge_types, edge_size=edge_size, carry=carry, capacity=capacity, **options)
+        edges = {"edge_types": edge_types, "edge_size": edge_size, "edge_attention": edge_attention}
+        super().__init__(*common, **edges, carry=carry, capacity=capacity, **options)
 
 
 class MAGE(Layer):

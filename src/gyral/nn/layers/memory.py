@@ -42,6 +42,8 @@ class LANTM(Layer):
         weighting: str = "inv_norm",
         group: str = "translation",
         normalize_steps: bool = True,
+        interpolate_steps: bool = True,
+        read_first: bool = False,
         write_gate_bias: float = -10.0,
         capacity: int | None = None,
         forget: int | None = None,
@@ -55,6 +57,8 @@ class LANTM(Layer):
             weighting=weighting,
             group=group,
             normalize_steps=normalize_steps,
+            interpolate_steps=interpolate_steps,
+            read_first=read_first,
             write_gate_bias=write_gate_bias,
             capacity=capacity,
             forget=forget,
@@ -143,7 +147,9 @@ class DNC(Layer):
         slots: int = 16,
         width: int = 16,
         read_heads: int = 4,
+        equations: str = "paper",
         **options: Unpack[LayerOptions],
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
-        super().__init__(*common, controller=controller, slots=slots, width=width, read_heads=read_heads, **options)
+        sizes = {"slots": slots, "width": width, "read_heads": read_heads}
+        super().__init__(*common, controller=controller, **sizes, equations=equations, **options)
