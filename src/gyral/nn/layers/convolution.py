@@ -40,8 +40,14 @@ class LightConv(Layer):
         **options: Unpack[LayerOptions],
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
-        own = {"kernel_size": kernel_size, "heads": heads, "weight_dropout": weight_dropout, "softmax": softmax}
-        super().__init__(*common, **own, **options)
+        super().__init__(
+            *common,
+            kernel_size=kernel_size,
+            heads=heads,
+            weight_dropout=weight_dropout,
+            softmax=softmax,
+            **options,
+        )
 
 
 class DynamicConv(Layer):
@@ -77,5 +83,11 @@ class DynamicConv(Layer):
         **options: Unpack[LayerOptions],
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
-        own = {"kernel_size": kernel_size, "heads": heads, "weight_dropout": weight_dropout, "softmax": softmax}
-        super().__init__(*common, **own, **options)
+        super().__init__(
+            *common,
+            kernel_size=kernel_size,
+            heads=heads,
+            weight_dropout=weight_dropout,
+            softmax=softmax,
+            **options,
+        )

@@ -45,8 +45,15 @@ class MAGEGRU(Layer):
         **options: Unpack[LayerOptions],
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
-        edges = {"edge_types": edge_types, "edge_size": edge_size, "edge_attention": edge_attention}
-        super().__init__(*common, **edges, carry=carry, capacity=capacity, **options)
+        super().__init__(
+            *common,
+            edge_types=edge_types,
+            edge_size=edge_size,
+            carry=carry,
+            edge_attention=edge_attention,
+            capacity=capacity,
+            **options,
+        )
 
 
 class MAGE(Layer):

@@ -151,5 +151,12 @@ class DNC(Layer):
         **options: Unpack[LayerOptions],
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
-        sizes = {"slots": slots, "width": width, "read_heads": read_heads}
-        super().__init__(*common, controller=controller, **sizes, equations=equations, **options)
+        super().__init__(
+            *common,
+            controller=controller,
+            slots=slots,
+            width=width,
+            read_heads=read_heads,
+            equations=equations,
+            **options,
+        )
