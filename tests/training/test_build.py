@@ -110,6 +110,7 @@ def test_every_cell_learns_every_task(cell: str, task: str) -> None:
     assert min(losses[1:]) < losses[0]  # modReLU jumps: not every step need be one down
 
 
+@pytest.mark.named("copy", "ptb_*", "group", "mqar", "programs", "babi*", "lambada", "phrases", "translation", "scenes")
 @pytest.mark.parametrize("task", choices("task"))
 def test_every_task_builds_as_its_file_says(task: str) -> None:
     config = compose_config(f"task={task}", *model_for(task, "rnn", 2))
