@@ -734,7 +734,7 @@ def effects_of_defaults(task: str) -> list[Any]:
     return found
 
 
-@pytest.mark.named("copy", "recall", "text_file", "group", "mad", "programs", "babi", "cloze", "hypernyms", "translation")
+@pytest.mark.named("copy", "recall", "text_file", "group", "mad", "programs", "babi", "cloze", "hypernyms")
 @every_class
 def test_invalid_values_are_refused_with_their_full_key(task: str) -> None:
     small(task)  # skips without the corpus
