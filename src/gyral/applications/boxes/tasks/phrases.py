@@ -34,7 +34,8 @@ class PhrasesTask(ConditionalTask):
         val: a file of pairs. None: drawn from the pairs that are for training.
         val_size: pairs of validation if they are drawn. None: a tenth.
         test_size: pairs of test if training has no file. None: a tenth of the pairs of `test`.
-        batch_size, eval_batch_size, data_seed: see `ConditionalData`; `data_seed` is also the seed of the splits.
+        batch_size, eval_batch_size, data_seed: see
+            `gyral.applications.boxes.tasks.conditionals.ConditionalData`; `data_seed` is also the seed of the splits.
         **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
