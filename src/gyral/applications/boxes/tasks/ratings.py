@@ -31,8 +31,8 @@ class RatingsTask(ConditionalTask):
         titles, films, liked: see `gyral.applications.boxes.data.ratings.load_conditionals`.
         sampled_pairs, val_size, test_size: see `gyral.applications.boxes.tasks.conditionals.draw_splits`.
         batch_size, eval_batch_size, data_seed: see
-            `gyral.applications.boxes.tasks.conditionals.ConditionalData`; `data_seed` is also the seed of the splits and
-            of generated ratings.
+            `gyral.applications.boxes.tasks.conditionals.ConditionalData`; `data_seed` is also the seed of the splits
+            and of generated ratings.
         **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
