@@ -35,7 +35,7 @@ def transform_is_active() -> bool:
 
 
 def is_batched(tensor: Tensor) -> bool:
-    """Return whether a gradient stands for several: those of `is_grads_batched`, or of `vmap`."""
+    """Return whether a tensor is a batch of tensors within `vmap`, as the gradients of `is_grads_batched` are."""
     functorch = torch._C._functorch
     return functorch.is_batchedtensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
 

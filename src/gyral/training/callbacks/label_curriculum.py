@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from pytorch_lightning import Callback, Trainer
 from torch import Tensor
 
@@ -54,7 +53,7 @@ class LabelCurriculum(Callback):
         if trainer.global_step % trainer.log_every_n_steps == 0:
             task.log_row({"train/curriculum_labels": float(self.labels)}, trainer.global_step - 1)
         losses = all_gather_object(outputs["loss"].item() * trainer.accumulate_grad_batches)
-        self.labels += torch.tensor(losses).mean().item() < self.bound
+        self.labels += sum(losses) / len(losses) < self.bound
 
     def state_dict(self) -> dict[str, Any]:
         return {"labels": self.labels}
