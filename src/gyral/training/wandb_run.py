@@ -40,26 +40,24 @@ KEYLESS = ("offline", "dryrun", "disabled")  # the modes in which wandb needs no
 class RunLogger(WandbLogger):
     """Lightning's logger of Weights & Biases with the number of optimizer steps, `steps`, as the x axis.
 
-    A call that fails or takes too long is reported once, and training continues.
-
     Args:
         experiment: the run, as `start` returns it.
         save_dir: the run directory.
+
+    Attributes:
+        output: the side output that its calls are.
     """
 
     def __init__(self, experiment: Any, save_dir: str) -> None:
         super().__init__(experiment=experiment, save_dir=save_dir)
         missing = f"metrics.csv has all metrics; to upload what was logged: {sync_command(experiment)}"
-        self._output = SideOutput(NAME, missing)
-        wandb.termsetup(experiment.settings, _Terminal(self._output))
+        self.output = SideOutput(NAME, missing)
+        wandb.termsetup(experiment.settings, _Terminal(self.output))
         self._logged: dict[str, int] = {}  # for each metric, the last step that W&B has from an earlier start
         self._rows: Sequence[Mapping[str, Any]] = ()
 
     def describe(self, run: Run, identity: Mapping[str, Any], tags: Sequence[str]) -> None:
         """Log the origin of the run, its tags, and how W&B shows its metrics."""
-        self._output.call(self._describe, run, identity, tags)
-
-    def _describe(self, run: Run, identity: Mapping[str, Any], tags: Sequence[str]) -> None:
         experiment, task = self.experiment, run.config.task
         experiment.config.update(identity, allow_val_change=True)
         # added, because those that are given to wandb.init replace the tags that users have added to a resumed run
@@ -81,13 +79,11 @@ class RunLogger(WandbLogger):
             earlier: the rows of metrics.csv when the earlier start ended, beginning with `rows`.
         """
         self._rows = rows
-        received = self._output.call(self._received, len(earlier)) if earlier else 0
-        if received is None:
-            return
+        received = self._received(len(earlier)) if earlier else 0
         self._logged = {name: int(row["step"]) for row in earlier[:received] for name, value in row.items() if value}
         for number in range(received, len(rows)):
             metrics = {name: float(value) for name, value in rows[number].items() if value and name != "step"}
-            self._output.call(self._log, metrics, int(rows[number]["step"]), number + 1)
+            self._log(metrics, int(rows[number]["step"]), number + 1)
 
     def _received(self, unknown: int) -> int:
         """Return how many rows of metrics.csv the server has; offline, where it is unknown, assume all of them."""
@@ -98,17 +94,13 @@ class RunLogger(WandbLogger):
         return min(int(self.experiment.summary.get(ROWS, unknown)), self.experiment.starting_step)
 
     @rank_zero_only
-    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        self._output.call(super().log_hyperparams, params)
-
-    @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         if step is None:
-            self._output.call(self.experiment.log, dict(metrics))
+            self.experiment.log(dict(metrics))
             return
         new = {name: value for name, value in metrics.items() if name != "epoch" and step > self._logged.get(name, -1)}
         if new:
-            self._output.call(self._log, new, step, len(self._rows))
+            self._log(new, step, len(self._rows))
 
     def _log(self, metrics: Mapping[str, Any], step: int, rows: int) -> None:
         # The step of a metric is the index of the last optimizer step; that of the final test is their number.
@@ -120,11 +112,11 @@ class RunLogger(WandbLogger):
         """Log a preformatted text beside the next metrics. Unlike a table, it needs no answer of the server."""
         if step > max(self._logged.values(), default=-1):  # metrics.csv has no texts
             value = wandb.Html(f"<pre>{html.escape(text)}</pre>", inject=False)
-            self._output.call(self.experiment.log, {key: value}, commit=False)
+            self.experiment.log({key: value}, commit=False)
 
     def log_summary(self, values: Mapping[str, Any]) -> None:
         """Log final values, which are shown in the table of runs."""
-        self._output.call(lambda: self.experiment.summary.update(values))
+        self.experiment.summary.update(values)
 
     def end_run(self, error: BaseException | None) -> None:
         """End the W&B run, so that the next job of the process gets one of its own.
@@ -139,12 +131,12 @@ class RunLogger(WandbLogger):
         limit = getattr(self.experiment.settings, "finish_timeout", 0) or FINISH_TIMEOUT
         seconds = STOP_TIMEOUT if was_stopped else limit + GRACE
         try:
-            self._output.call(self.experiment.finish, exit_code, seconds=seconds)
+            self.output.call(self.experiment.finish, exit_code, seconds=seconds)
         except BaseException:  # Ctrl-C
-            self._output.fail(InterruptedError("interrupted before everything was uploaded"))
+            self.output.fail(InterruptedError("interrupted before everything was uploaded"))
             end_process()
             raise
-        if self._output.failed:
+        if self.output.failed:
             end_process()
 
 

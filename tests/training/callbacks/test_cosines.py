@@ -121,9 +121,8 @@ def record(task: nn.Module, directory: Path) -> None:
     callback, state = Cosines(), SimpleNamespace(fn="fit")
     trainer: Any = SimpleNamespace(state=state, global_step=0, default_root_dir=directory)
     callback.on_train_start(trainer, task)
-    callback.on_validation_batch_start(trainer, task, "batch", 0)
     trainer.global_step = 5
-    callback.on_validation_epoch_end(trainer, task)
+    callback.inspect(trainer, task, "batch")
 
 
 def test_any_cell_that_records_is_counted_and_rounding_beyond_one_is_not_lost(tmp_path: Path) -> None:

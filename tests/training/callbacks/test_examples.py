@@ -8,6 +8,7 @@ import torch
 
 from gyral.data.batching import Batch
 from gyral.training.callbacks.examples import Examples
+from gyral.training.loggers import TensorBoard
 
 
 def test_examples_are_appended_with_their_step(task: Any, batch: Batch, tmp_path: Path) -> None:
@@ -29,7 +30,8 @@ def test_examples_are_appended_with_their_step(task: Any, batch: Batch, tmp_path
 def test_what_a_corpus_brings_is_text(batch: Batch, tmp_path: Path) -> None:
     task: Any = SimpleNamespace(render=lambda *_: "\x1b[2J<b>", predict=lambda _: None)
     shown: list[str] = []
-    board = SimpleNamespace(experiment=SimpleNamespace(add_text=lambda name, text, step: shown.append(text)))
+    board = TensorBoard(tmp_path)
+    board._experiment = SimpleNamespace(add_text=lambda name, text, step: shown.append(text))
     trainer: Any = SimpleNamespace(global_step=3, default_root_dir=tmp_path, loggers=[board])
     examples = Examples()
     examples.setup(trainer, task, "fit")

@@ -1,7 +1,6 @@
 """Records the angles of RUM's rotations."""
 
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +9,6 @@ from pytorch_lightning import LightningModule, Trainer
 from gyral.cells.base import RecurrentCell
 from gyral.core.errors import OptionError, UserError
 from gyral.training.callbacks.after_validation import AfterValidation
-from gyral.training.loggers import MetricsFile
 
 
 class Cosines(AfterValidation):
@@ -30,7 +28,6 @@ class Cosines(AfterValidation):
     def __init__(self) -> None:
         super().__init__()
         self._cells: list[Any] = []
-        self._file: MetricsFile
 
     def check_task(self, task: LightningModule) -> None:
         """Check that this callback supports the task's model.
@@ -45,8 +42,8 @@ class Cosines(AfterValidation):
             raise _backend_refused()
 
     def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
+        super().on_train_start(trainer, task)
         self._cells = recording_cells(task)
-        self._file = MetricsFile(Path(trainer.default_root_dir) / self.FILE, trainer.global_step)
 
     @torch.no_grad()
     def inspect(self, trainer: Trainer, task: Any, batch: Any) -> None:
@@ -60,7 +57,7 @@ class Cosines(AfterValidation):
         counts = torch.cat(steps).float().cpu().clamp(-1, 1).histc(self.BINS, -1, 1).double()
         centres = (2 * bin / self.BINS - 1 + 1 / self.BINS for bin in range(self.BINS))
         shares = zip(centres, (counts / counts.sum()).tolist(), strict=True)
-        self._file.log_metrics({f"{centre:.3g}": share for centre, share in shares}, trainer.global_step - 1)
+        self.write(trainer, {f"{centre:.3g}": share for centre, share in shares})
 
 
 def _backend_refused() -> OptionError:

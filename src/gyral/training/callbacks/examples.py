@@ -1,6 +1,5 @@
 """Shows an example after each validation."""
 
-import html
 import os
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,8 @@ class Examples(AfterValidation):
     examples again.
     """
 
+    FILE = EXAMPLES
+
     def __init__(self) -> None:
         super().__init__()
         self._path: Path
@@ -35,7 +36,7 @@ class Examples(AfterValidation):
     def setup(self, trainer: Trainer, task: Any, stage: str) -> None:
         self._path = Path(trainer.default_root_dir) / EXAMPLES
 
-    def on_train_start(self, trainer: Trainer, task: Any) -> None:
+    def begin(self, trainer: Trainer) -> None:
         length = 0 if trainer.global_step == 0 else self._length
         # checkpoints of older versions have no length
         if length is not None and self._path.is_file() and self._path.stat().st_size > length:
@@ -47,7 +48,5 @@ class Examples(AfterValidation):
         with named_in_errors(self._path), self._path.open("a") as file:
             file.write(f"step {trainer.global_step}\n{example}\n\n")
         for logger in trainer.loggers:
-            if hasattr(logger, "log_html"):  # Weights & Biases
+            if hasattr(logger, "log_html"):
                 logger.log_html("example", example, step=trainer.global_step - 1)
-            elif hasattr(logger.experiment, "add_text"):  # TensorBoard
-                logger.experiment.add_text("example", f"<pre>{html.escape(example)}</pre>", trainer.global_step)

@@ -1,6 +1,5 @@
 """Records what an external memory does during one example."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from gyral.core.errors import UserError
 from gyral.generation.memory_trace import MemoryTrace, memory_cells, trace_memory
 from gyral.nn.recurrent import RecurrentBase
 from gyral.training.callbacks.after_validation import AfterValidation
-from gyral.training.loggers import MetricsFile
 
 
 class MemoryTraces(AfterValidation):
@@ -25,10 +23,6 @@ class MemoryTraces(AfterValidation):
 
     FILE = "memory_trace.csv"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._file: MetricsFile
-
     def check_task(self, task: Any) -> None:
         """Check that this callback supports the task's model.
 
@@ -42,12 +36,9 @@ class MemoryTraces(AfterValidation):
                 f"callbacks.memory_trace: {', '.join(sorted(names))} has no external memory; use it with a LANTMCell"
             )
 
-    def on_train_start(self, trainer: Trainer, task: Any) -> None:
-        self._file = MetricsFile(Path(trainer.default_root_dir) / self.FILE, trainer.global_step)
-
     def inspect(self, trainer: Trainer, task: Any, batch: Any) -> None:
         if trainer.is_global_zero:  # other processes may have no row of the batch
-            self._file.log_metrics(to_row(trace_memory(task, batch)), trainer.global_step - 1)
+            self.write(trainer, to_row(trace_memory(task, batch)))
 
 
 def to_row(trace: MemoryTrace) -> dict[str, float]:

@@ -1,7 +1,6 @@
 """Logs norms of hidden states and of the gradients with respect to them."""
 
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +13,6 @@ from gyral.cells.base import RecurrentCell
 from gyral.core.errors import UserError
 from gyral.nn.recurrent import Recurrent
 from gyral.training.callbacks.after_validation import AfterValidation
-from gyral.training.loggers import MetricsFile
 
 
 class Norms(AfterValidation):
@@ -40,7 +38,6 @@ class Norms(AfterValidation):
         self._hidden: list[Tensor] = []
         self._norms: dict[str, float] = {}
         self._hooks: list[Any] = []
-        self._file: MetricsFile
 
     def check_task(self, task: Any) -> None:
         """Check that this callback supports the task's model.
@@ -53,10 +50,10 @@ class Norms(AfterValidation):
                 raise UserError(f"callbacks.norms: the state of {type(cell).__name__} ({name}) has no vector")
 
     def on_train_start(self, trainer: Trainer, task: Any) -> None:
+        super().on_train_start(trainer, task)
         self._cells = outer_cells(task.model)
         recurrents = [module for module in task.model.modules() if isinstance(module, Recurrent)]
         self._hooks = [module.register_forward_hook(self._record_hidden) for module in recurrents]
-        self._file = MetricsFile(Path(trainer.default_root_dir) / self.FILE, trainer.global_step)
 
     def on_train_end(self, trainer: Trainer, task: Any) -> None:
         for hook in self._hooks:
@@ -96,7 +93,7 @@ class Norms(AfterValidation):
             trainer.global_step - 1,
         )
         norms = (0.0 if gradient is None else gradient.norm().item() for gradient in gradients)
-        self._file.log_metrics(dict(zip(hidden, norms, strict=True)), trainer.global_step - 1)
+        self.write(trainer, dict(zip(hidden, norms, strict=True)))
 
 
 def hidden_metric(cell: str) -> str:

@@ -1,15 +1,14 @@
 """Records the loss at each position of a window."""
 
-from pathlib import Path
 from typing import Any
 
-from pytorch_lightning import Callback, Trainer
+from pytorch_lightning import Trainer
 
 from gyral.core.errors import UserError
-from gyral.training.loggers import MetricsFile
+from gyral.training.callbacks.after_validation import AfterValidation
 
 
-class Positions(Callback):
+class Positions(AfterValidation):
     """After each validation, appends to positions.csv the mean loss, in nats, at each position of a window.
 
     Each row is a validation: `step`, the index of the last optimizer step, from 0, then the positions from 0. With a
@@ -18,9 +17,6 @@ class Positions(Callback):
     """
 
     FILE = "positions.csv"
-
-    def __init__(self) -> None:
-        self._file: MetricsFile
 
     def check_task(self, task: Any) -> None:
         """Check that this callback supports a task.
@@ -31,13 +27,7 @@ class Positions(Callback):
         if not hasattr(task.metrics, "position_loss"):
             raise UserError(f"callbacks.positions: {type(task).__name__} has no windows; use it with a TextTask")
 
-    def on_train_start(self, trainer: Trainer, task: Any) -> None:
-        self._file = MetricsFile(Path(trainer.default_root_dir) / self.FILE, trainer.global_step)
-
-    def on_validation_epoch_end(self, trainer: Trainer, task: Any) -> None:  # called before the task's own hook
-        if trainer.state.fn == "fit":
-            # torchmetrics returns the loss of a window of one step without a dimension
-            losses = task.metrics.position_loss.compute().flatten().tolist()
-            self._file.log_metrics(
-                {str(position): loss for position, loss in enumerate(losses)}, trainer.global_step - 1
-            )
+    def inspect(self, trainer: Trainer, task: Any, batch: Any) -> None:
+        # torchmetrics returns the loss of a window of one step without a dimension
+        losses = task.metrics.position_loss.compute().flatten().tolist()
+        self.write(trainer, {str(position): loss for position, loss in enumerate(losses)})

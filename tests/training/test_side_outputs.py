@@ -1,0 +1,185 @@
+"""Each output beside the training fails in turn: a line says what is missing, the run is DONE, metrics.csv is whole."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pytest
+import wandb
+from pytorch_lightning.loggers.logger import DummyLogger
+
+from gyral.core import side_outputs
+from gyral.figures import loss_curve
+from gyral.reports import sweep_report
+from gyral.tasks.base import SequenceTask, Task
+from gyral.training.callbacks.cosines import Cosines
+from gyral.training.callbacks.examples import Examples
+from gyral.training.callbacks.memory_trace import MemoryTraces
+from gyral.training.callbacks.norms import Norms
+from gyral.training.callbacks.positions import Positions
+from tests.helpers.running import SMALL_ALGORITHM, SMALL_RECALL, Outcome, invoke, small_text
+
+RUM = (*SMALL_RECALL, "model=rum")
+OWN_LOGGER = "+logger.mine._target_=tests.training.test_side_outputs."
+
+
+class Failing(DummyLogger):
+    """A user's logger, whose calls raise errors."""
+
+    def __init__(self, run: Any) -> None:
+        super().__init__()
+
+    def log_metrics(self, *_: Any, **__: Any) -> None:
+        raise ConnectionError("no route to the server\nand more")
+
+    log_hyperparams = finalize = save = after_save_checkpoint = log_metrics
+
+
+class Hanging(Failing):
+    """A user's logger, whose calls do not return."""
+
+    def log_metrics(self, *_: Any, **__: Any) -> None:
+        time.sleep(600)
+
+    log_hyperparams = log_metrics
+
+
+def unavailable(run: Any) -> Any:
+    raise RuntimeError("the server is being upgraded")
+
+
+def out_of_memory(*_: Any, **__: Any) -> Any:
+    raise MemoryError("no memory is left")
+
+
+def no_permission(*_: Any, **__: Any) -> Any:
+    raise PermissionError(13, "Permission denied", "file")
+
+
+def full_disk(*_: Any, **__: Any) -> Any:
+    raise OSError(28, "No space left on device")
+
+
+def check(outcome: Outcome, directory: Path, said: str) -> None:
+    """Check that a run is whole and that exactly one line of its log starts with a text."""
+    assert outcome.status == 0, outcome.err
+    assert (directory / "DONE").is_file()
+    steps = [line.partition(",")[0] for line in (directory / "metrics.csv").read_text().splitlines()[1:]]
+    assert set(range(1, 24, 2)) <= set(map(int, steps))
+    assert len([line for line in outcome.err.splitlines() if said in line]) == 1, outcome.err
+    assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("Failing", "logger.mine: no route to the server; metrics.csv has all metrics"),
+        ("Hanging", "logger.mine: no answer in 0.2 seconds; metrics.csv has all metrics"),
+        ("unavailable", "logger.mine: the server is being upgraded; metrics.csv has all metrics"),
+    ],
+)
+def test_a_logger_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, said: str) -> None:
+    within = side_outputs.within
+    monkeypatch.setattr(side_outputs, "within", lambda _, *rest, **options: within(0.2, *rest, **options))
+    check(invoke(*RUM, OWN_LOGGER + target, f"hydra.run.dir={tmp_path}/run"), tmp_path / "run", said)
+
+
+def test_tensorboard_whose_folder_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "tensorboard").touch()
+    options = [option for option in RUM if option != "logger=none"]
+    outcome = invoke(*options, "logger=tensorboard", f"hydra.run.dir={tmp_path}/run")
+    check(outcome, tmp_path / "run", "logger.tensorboard: ")
+
+
+@pytest.mark.parametrize(
+    ("callback", "name", "method", "failure"),
+    [
+        (Examples, "default", "inspect", out_of_memory),
+        (Examples, "default", "inspect", full_disk),
+        (Examples, "default", "begin", no_permission),
+        (Cosines, "cosines", "inspect", full_disk),
+        (Norms, "norms", "inspect", out_of_memory),
+        (MemoryTraces, "memory_trace", "inspect", no_permission),
+        (Positions, "positions", "inspect", full_disk),
+        (Positions, "positions", "begin", full_disk),
+    ],
+)
+def test_what_is_recorded_after_validations(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    callback: Any,
+    name: str,
+    method: str,
+    failure: Callable[..., Any],
+) -> None:
+    monkeypatch.setattr(callback, method, failure)
+    options = {"memory_trace": (*SMALL_ALGORITHM, "model=lantm"), "positions": small_text(tmp_path)}.get(name, RUM)
+    outcome = invoke(*options, f"callbacks={name}", f"hydra.run.dir={tmp_path}/run")
+    check(outcome, tmp_path / "run", f"{callback.__name__}: ")
+
+
+def test_the_plot_of_the_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_curve, "plot_losses", out_of_memory)
+    outcome = invoke(*RUM, f"hydra.run.dir={tmp_path}/run", plot=True)
+    check(outcome, tmp_path / "run", "The plot of the losses: no memory is left; it is missing in the run directory")
+
+
+def test_the_settings_of_matplotlib_of_the_user_do_not_change_a_plot(tmp_path: Path) -> None:
+    assert invoke(*RUM, f"hydra.run.dir={tmp_path}/run").status == 0
+    plain = loss_curve.plot_losses(tmp_path / "run").read_bytes()
+    with matplotlib.rc_context({"text.usetex": True, "axes.grid": True, "figure.autolayout": True}):
+        assert loss_curve.plot_losses(tmp_path / "run").read_bytes() == plain
+
+
+def test_the_comparison_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep_report, "print_comparison", out_of_memory)
+    outcome = invoke("-m", *RUM, "seed=1", f"hydra.sweep.dir={tmp_path}/sweep")
+    assert outcome.status == 0, outcome.err
+    said = "The comparison of the runs: no memory is left; to print it: python -m src.report sweep="
+    assert f"{said}{tmp_path}" in outcome.err
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+
+
+def wandb_core() -> list[int]:
+    """Return the ids of the processes wandb-core that this process has started."""
+    children = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True)
+    return [int(line.split()[0]) for line in children.stdout.splitlines() if "wandb-core" in line]
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("stage", ["first", pytest.param("last", marks=pytest.mark.slow)])
+def test_the_process_of_wandb_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    step = SequenceTask.training_step
+
+    def kill(task: Task, batch: Any, index: int) -> Any:
+        if task.global_step == (1 if stage == "first" else 23):
+            for process in wandb_core():
+                os.kill(process, signal.SIGKILL)
+        return step(task, batch, index)
+
+    monkeypatch.setattr(SequenceTask, "training_step", kill)
+    options = [option for option in RUM if option != "logger=none"]
+    outcome = invoke(*options, "logger=wandb", f"hydra.run.dir={tmp_path}/run", plot=True)
+    wandb.teardown()
+    check(outcome, tmp_path / "run", "Weights & Biases: ")
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_picture_that_wandb_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wandb, "Image", out_of_memory)
+    options = [option for option in RUM if option != "logger=none"]
+    outcome = invoke(*options, "logger=wandb", f"hydra.run.dir={tmp_path}/run", plot=True)
+    wandb.teardown()
+    check(outcome, tmp_path / "run", "Weights & Biases: no memory is left; metrics.csv has all metrics")
