@@ -1,12 +1,17 @@
 """metrics.csv holds every row once, whatever happened to the run; Weights & Biases never asks."""
 
 import csv
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import wandb
 
 from gyral.runs.wandb_key import has_wandb_key
 from gyral.training.loggers import MetricsFile
+from tests.helpers.running import SMALL_COPY, invoke
+from tests.helpers.wandb_log import of_type, read_records
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -97,23 +102,85 @@ def test_resuming_without_a_file_starts_one(path: Path) -> None:
     assert [row["step"] for row in rows(path)] == ["5"]
 
 
-def test_a_key_is_found_in_the_variable_and_in_netrc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    server = "https://api.wandb.ai"
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("WANDB_API_KEY", "NETRC"):
-        monkeypatch.delenv(name, raising=False)
-    assert not has_wandb_key(server)
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    assert has_wandb_key(server)
-    monkeypatch.delenv("WANDB_API_KEY")
+REFERENCE = ("model=gru", "model.backend=reference")  # compiled kernels are in the home
 
-    netrc = tmp_path / ".netrc"
+
+@pytest.fixture
+def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A home without settings of Weights & Biases."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("WANDB_") or name == "NETRC"]:
+        monkeypatch.delenv(name)
+    yield tmp_path
+    wandb.teardown()
+
+
+def has_key(**variables: str) -> bool:
+    """Return whether a key is found by a process with these variables."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        wandb.teardown()
+        return has_wandb_key(wandb.setup(wandb.Settings(silent=True)).settings)
+
+
+def test_a_key_is_found_wherever_wandb_finds_it(own_home: Path) -> None:
+    assert not has_key()
+    assert has_key(WANDB_API_KEY="0" * 40)
+    assert has_key(WANDB_IDENTITY_TOKEN_FILE=str(own_home / "token"))
+
+    netrc = own_home / ".netrc"
     netrc.write_text("machine elsewhere.org\n  login user\n  password word\n")
     netrc.chmod(0o600)
-    assert not has_wandb_key(server)
-    netrc.write_text(f"machine api.wandb.ai\n  login user\n  password {'0' * 40}\n")
-    assert has_wandb_key(server)
-    assert has_wandb_key("https://api.wandb.ai:443/")
-    assert not has_wandb_key("https://wandb.example.org/api")
+    assert not has_key()
+    netrc.write_text(f"machine localhost:8080\n  login user\n  password {'0' * 40}\n")
+    assert not has_key()
+    assert has_key(WANDB_BASE_URL="http://localhost:8080")
+    netrc.rename(own_home / "keys")
+    assert not has_key(WANDB_BASE_URL="http://localhost:8080")
+    assert has_key(WANDB_BASE_URL="http://localhost:8080", NETRC=str(own_home / "keys"))
     netrc.write_text("this is not a netrc file")
-    assert not has_wandb_key(server)
+    assert not has_key()
+
+
+@pytest.mark.usefixtures("own_home")
+def test_the_settings_of_the_user_come_before_the_defaults_and_after_the_options(tmp_path: Path) -> None:
+    settings = {
+        "WANDB_MODE": "offline",
+        "WANDB_PROJECT": "mine",
+        "WANDB_NAME": "first try",
+        "WANDB_NOTES": "noted",
+        "WANDB_TAGS": "one,two",
+        "WANDB_RUN_GROUP": "pairs",
+        "WANDB_DIR": str(tmp_path / "elsewhere"),
+    }
+    (tmp_path / "elsewhere").mkdir()
+    small = [option for option in SMALL_COPY if option != "logger=none"]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        outcome = invoke(*small, *REFERENCE, "logger.wandb.group=chosen", f"hydra.run.dir={tmp_path}/run")
+        wandb.teardown()
+    assert outcome.status == 0, outcome.err
+    [path] = (tmp_path / "elsewhere").rglob("offline-run-*")
+    run = of_type(read_records(path), "run")[-1]
+    assert (run["project"], run["display_name"], run["notes"]) == ("mine", "first try", "noted")
+    assert run["run_group"] == "chosen"
+    assert {"one", "two", "GRU"} <= set(run["tags"])
+    assert run["job_type"] == "copy"
+
+
+@pytest.mark.usefixtures("own_home")
+@pytest.mark.parametrize("mode", ["offline", "disabled"])
+def test_wandb_is_offline_or_disabled_as_its_command_has_set_it(tmp_path: Path, mode: str) -> None:
+    (tmp_path / "wandb").mkdir()
+    (tmp_path / "wandb" / "settings").write_text(f"[default]\nmode = {mode}\n")  # what `wandb offline` writes
+    small = [option for option in SMALL_COPY if option != "logger=none"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_API_KEY", "0" * 40)
+        outcome = invoke(*small, *REFERENCE, f"hydra.run.dir={tmp_path}/run")
+        wandb.teardown()
+    assert outcome.status == 0, outcome.err
+    assert len([*(tmp_path / "run").rglob("offline-run-*")]) == (mode == "offline")
+    assert ("Weights & Biases is offline" in outcome.err) == (mode == "offline")

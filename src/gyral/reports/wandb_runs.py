@@ -47,7 +47,7 @@ def require_key(option: str, value: str) -> None:
     """Raise an error about an option if there is no key of Weights & Biases."""
     import wandb
 
-    if not has_wandb_key(wandb.setup().settings.base_url):
+    if not has_wandb_key(wandb.setup().settings):
         raise OptionError(option, value, "needs a key of Weights & Biases: set WANDB_API_KEY, or run `wandb login`")
 
 

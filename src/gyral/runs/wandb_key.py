@@ -1,18 +1,21 @@
 """Weights & Biases for training and reports: the x axis of all metrics, and the key of a server."""
 
-import netrc
-import os
-from urllib.parse import urlsplit
+from typing import Any
 
 STEPS = "steps"  # the metric that is the x axis: number of optimizer steps taken
 
 
-def has_wandb_key(server: str) -> bool:
-    """Return whether the environment or the file netrc has a key for a Weights & Biases server, given by its URL."""
-    if os.environ.get("WANDB_API_KEY"):
+def has_wandb_key(settings: Any) -> bool:
+    """Return whether the user has a key for the server of his settings of Weights & Biases, wherever wandb finds it.
+
+    A key that wandb refuses counts: `wandb.init` gives the reason.
+    """
+    from wandb.errors import AuthenticationError
+    from wandb.sdk.lib import wbauth
+
+    if settings.api_key or settings.identity_token_file:
         return True
-    host = urlsplit(server).hostname or server
     try:
-        return netrc.netrc().authenticators(host) is not None
-    except (OSError, netrc.NetrcParseError):
-        return False
+        return wbauth.read_netrc_auth(host=settings.base_url) is not None
+    except AuthenticationError:
+        return True

@@ -2,7 +2,6 @@
 
 import csv
 import html
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -124,7 +123,7 @@ def tensorboard_logger(run: Run) -> Logger:
 
 def wandb_logger(
     run: Run,
-    project: Project,
+    project: Project | None = None,
     entity: Text | None = None,
     group: Text | None = None,
     tags: list[Tag] | Tag | None = None,
@@ -132,11 +131,14 @@ def wandb_logger(
 ) -> Logger | None:
     """Return the Weights & Biases logger of a run: online with a key, offline without one. It never asks for a key.
 
-    If the server does not answer within 30 seconds, the run is logged offline. None: W&B does not work at all.
+    What is not given is that of the user's settings of W&B, such as WANDB_PROJECT or `wandb offline`, and then the
+    default of Gyral. If the server does not answer within 30 seconds, the run is logged offline. None: W&B does not
+    work at all.
 
     Args:
-        run: the run. W&B writes to the folder wandb/ of its directory, and its identity is the id in W&B.
-        project: the W&B project.
+        run: the run. W&B writes to the folder wandb/ of its directory, unless WANDB_DIR is set. Its identity is the id
+            in W&B.
+        project: the W&B project. None: "gyral".
         entity: the user or team that the project belongs to. None: the default of the key.
         group: the W&B group. None: the run's sweep.
         tags: tags besides the names of the cell, the task and the experiment.
@@ -145,16 +147,16 @@ def wandb_logger(
     from gyral.training import wandb_run  # now: importing wandb takes half a second
 
     identity = wandb_run.identity(run)
-    options = {
+    defaults = {
         "name": wandb_run.display_name(run)[:LONGEST_NAME],
-        "project": project,
-        "entity": entity,
-        "group": group or os.environ.get("WANDB_RUN_GROUP") or (run.sweep or "")[:LONGEST_NAME] or None,
+        "project": "gyral",
+        "group": (run.sweep or "")[:LONGEST_NAME] or None,
         "job_type": identity["task_name"],
-        "notes": notes,
+        "dir": str(run.directory),
     }
+    given = {"project": project, "entity": entity, "group": group, "notes": notes}
     own = [identity[f"{name}_name"][:LONGEST_TAG] for name in ("cell", "task", "experiment")]
-    logger = wandb_run.start(run, options)
+    logger = wandb_run.start(run, defaults, {name: value for name, value in given.items() if value is not None})
     if logger is not None:
         all_tags = [*own, *([tags] if isinstance(tags, str) else tags or ())]
         logger.output.call(logger.describe, run, identity, all_tags)

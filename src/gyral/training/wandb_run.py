@@ -153,12 +153,13 @@ class _Terminal:
     info = error = warning
 
 
-def start(run: Run, options: Mapping[str, Any]) -> RunLogger | None:
+def start(run: Run, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> RunLogger | None:
     """Start the run in Weights & Biases: online, or offline if there is no key or the server does not answer.
 
     Args:
         run: the run.
-        options: further options of `wandb.init`.
+        defaults: further options of `wandb.init`, unless the user's settings have them.
+        given: further options of `wandb.init`, whatever the user's settings have.
 
     Returns:
         The logger of the run, or None if W&B cannot log even offline.
@@ -168,9 +169,10 @@ def start(run: Run, options: Mapping[str, Any]) -> RunLogger | None:
         from wandb.analytics.opentelemetry import opentelemetry_proxy
 
         opentelemetry_proxy.disable()  # wandb's statistics of its own use delay the end of a program without a server
-    reason, experiment, session = "", None, None
+    reason, experiment, session, options = "", None, None, dict(given)
     try:
         session = _session()
+        options = {name: value for name, value in defaults.items() if not _is_set(name, session)} | dict(given)
         experiment = _init(run, options, session)
     except Exception as error:
         reason = first_line(error)
@@ -198,6 +200,11 @@ def _session() -> Any:
     return within(INIT_TIMEOUT, wandb.setup, wandb.Settings(silent=True)).settings
 
 
+def _is_set(option: str, session: Any) -> bool:
+    """Return whether the user's settings have an option of `wandb.init`."""
+    return bool({option, f"run_{option}", f"root_{option}"} & session.model_fields_set)
+
+
 def _init(run: Run, options: Mapping[str, Any], session: Any, mode: str | None = None) -> Any:
     """Return the run that `wandb.init` starts.
 
@@ -207,7 +214,7 @@ def _init(run: Run, options: Mapping[str, Any], session: Any, mode: str | None =
         session: the user's settings.
         mode: "offline". None: the mode of the user's settings, but offline without a key.
     """
-    if mode is None and session.mode not in KEYLESS and not has_wandb_key(session.base_url):
+    if mode is None and session.mode not in KEYLESS and not has_wandb_key(session):
         mode = "offline"  # wandb would ask for a key
     defaults: dict[str, Any] = {
         "init_timeout": INIT_TIMEOUT,
@@ -223,7 +230,6 @@ def _init(run: Run, options: Mapping[str, Any], session: Any, mode: str | None =
     return within(
         own.get("init_timeout", session.init_timeout) + GRACE,
         wandb.init,
-        dir=str(run.directory),
         id=run.identity,
         resume="allow" if run.checkpoint else None,  # None replaces a run that was stopped before a checkpoint
         settings=settings,

@@ -1,6 +1,5 @@
 """Records the boxes of concepts in the plane."""
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,7 +8,6 @@ from pytorch_lightning import Trainer
 from gyral.applications.boxes.model import BoxModel
 from gyral.core.errors import OptionError, UserError
 from gyral.training.callbacks.after_validation import AfterValidation
-from gyral.training.loggers import MetricsFile
 
 SHOWN = 12  # concepts
 CORNERS = ("left", "bottom", "right", "top")
@@ -24,10 +22,6 @@ class Boxes(AfterValidation):
 
     FILE = "boxes.csv"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._file: MetricsFile
-
     def check_task(self, task: Any) -> None:
         """Check that this callback supports the task's model.
 
@@ -40,12 +34,9 @@ class Boxes(AfterValidation):
         if task.model.dimension != 2:
             raise OptionError("model.dimension", task.model.dimension, "must be 2 with callbacks=boxes")
 
-    def on_train_start(self, trainer: Trainer, task: Any) -> None:
-        self._file = MetricsFile(Path(trainer.default_root_dir) / self.FILE, trainer.global_step)
-
     def inspect(self, trainer: Trainer, task: Any, batch: Any) -> None:
         if trainer.is_global_zero:
-            self._file.log_metrics(box_row(task), trainer.global_step - 1)
+            self.write(trainer, box_row(task))
 
 
 @torch.no_grad()
