@@ -487,6 +487,13 @@ def test_a_step_enters_no_profiler_and_calls_no_empty_hook_of_a_callback() -> No
             assert callable(getattr(callback, hook)) == (hook in vars(type(callback))), (callback, hook)
 
 
+def test_the_report_of_a_profiler_is_printed(tmp_path: Path) -> None:
+    outcome = invoke(*SMALL_COPY, "model=gru", "+trainer.profiler=simple", f"hydra.run.dir={tmp_path}/run")
+    assert outcome.status == 0
+    assert "run_training_batch" in outcome.err
+    assert "run_training_batch" in (tmp_path / "run" / "train.log").read_text()
+
+
 def test_a_profiler_of_the_configuration_is_used() -> None:
     trainer = build.build_trainer(compose_config("trainer.accelerator=cpu", "+trainer.profiler=simple"), Path("unused"))
     assert isinstance(trainer.profiler, SimpleProfiler)

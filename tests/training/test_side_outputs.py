@@ -1,8 +1,10 @@
 """Each output beside the training fails in turn: a line says what is missing, the run is DONE, metrics.csv is whole."""
 
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,13 +18,15 @@ from pytorch_lightning.loggers.logger import DummyLogger
 from gyral.core import side_outputs
 from gyral.figures import loss_curve
 from gyral.reports import sweep_report
+from gyral.runs import provenance
 from gyral.tasks.base import SequenceTask, Task
 from gyral.training.callbacks.cosines import Cosines
 from gyral.training.callbacks.examples import Examples
 from gyral.training.callbacks.memory_trace import MemoryTraces
 from gyral.training.callbacks.norms import Norms
 from gyral.training.callbacks.positions import Positions
-from tests.helpers.running import SMALL_ALGORITHM, SMALL_RECALL, Outcome, invoke, small_text
+from gyral.training.wandb_run import FINISH_TIMEOUT, GRACE, INIT_TIMEOUT
+from tests.helpers.running import ROOT, SMALL_ALGORITHM, SMALL_RECALL, Outcome, invoke, small_text
 
 RUM = (*SMALL_RECALL, "model=rum")
 OWN_LOGGER = "+logger.mine._target_=tests.training.test_side_outputs."
@@ -152,10 +156,11 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
 
 
-def wandb_core() -> list[int]:
-    """Return the ids of the processes wandb-core that this process has started."""
-    children = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True)
-    return [int(line.split()[0]) for line in children.stdout.splitlines() if "wandb-core" in line]
+def wandb_cores(process: int) -> list[int]:
+    """Return the ids of the processes wandb-core that a process has started."""
+    command = ["ps", "-o", "pid=,args=", "--ppid", str(process)]
+    children = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return [int(line.split()[0]) for line in children.splitlines() if "wandb-core" in line]
 
 
 @pytest.mark.usefixtures("offline")
@@ -165,7 +170,7 @@ def test_the_process_of_wandb_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     def kill(task: Task, batch: Any, index: int) -> Any:
         if task.global_step == (1 if stage == "first" else 23):
-            for process in wandb_core():
+            for process in wandb_cores(os.getpid()):
                 os.kill(process, signal.SIGKILL)
         return step(task, batch, index)
 
@@ -183,3 +188,58 @@ def test_a_picture_that_wandb_refuses(tmp_path: Path, monkeypatch: pytest.Monkey
     outcome = invoke(*options, "logger=wandb", f"hydra.run.dir={tmp_path}/run", plot=True)
     wandb.teardown()
     check(outcome, tmp_path / "run", "Weights & Biases: no memory is left; metrics.csv has all metrics")
+
+
+@pytest.mark.slow
+def test_all_of_them_at_once(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, script in {
+        "nvidia-smi": "exec sleep 600",
+        "git": f"""{shutil.which("git")} "$@"; test "$1" = diff && printf 'caf\\351\\n'""",
+    }.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\n")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    disturbed = clean | {
+        "PATH": f"{tools}:{clean['PATH']}",
+        "HOME": "/dev/null",  # nothing can be written there, not even by root
+        "XDG_CACHE_HOME": str(Path.home() / ".cache"),  # of compiled kernels
+        "MATPLOTLIBRC": str(tmp_path),
+        "WANDB_API_KEY": "0" * 40,
+        "WANDB_BASE_URL": "http://127.0.0.1:9",  # nothing answers
+    }
+    options = [option for option in RUM if option not in ("logger=none", "trainer.max_steps=24")]
+    command = [sys.executable, "-m", "src.train", *options, "trainer.max_steps=2000", "model.backend=reference"]
+
+    started = time.monotonic()
+    directory = tmp_path / "plain"
+    subprocess.run([*command, "logger=none", f"hydra.run.dir={directory}"], cwd=ROOT, env=clean, check=True)
+    plain, started = time.monotonic() - started, time.monotonic()
+
+    directory = tmp_path / "run"
+    with (tmp_path / "err").open("wb") as err:
+        process = subprocess.Popen([*command, f"hydra.run.dir={directory}"], cwd=ROOT, env=disturbed, stderr=err)
+        killed: set[int] = set()
+        while process.poll() is None:
+            if (directory / "examples.txt").is_file():  # after the first validation
+                for core in set(wandb_cores(process.pid)) - killed:
+                    os.kill(core, signal.SIGKILL)
+                    killed.add(core)
+            time.sleep(0.1)
+    seconds, said = time.monotonic() - started, (tmp_path / "err").read_text(errors="replace")
+    assert process.returncode == 0, said
+    assert killed
+    assert (directory / "DONE").is_file()
+    assert (directory / "loss.png").is_file()
+    ours, theirs = (
+        [line.partition(",")[0] for line in (tmp_path / name / "metrics.csv").read_text().splitlines()]
+        for name in ("run", "plain")
+    )
+    assert ours == theirs
+    assert "Traceback" not in said
+    # one call of nvidia-smi, and the limits of W&B for starting twice and for ending
+    limits = provenance.SECONDS + 2 * (INIT_TIMEOUT + GRACE) + FINISH_TIMEOUT + 2 * GRACE
+    print(f"plain {plain:.1f} s, disturbed {seconds:.1f} s of {1.2 * plain + limits:.1f} s\n{said}")
+    assert seconds < 1.2 * plain + limits

@@ -54,6 +54,7 @@ def silence_lightning() -> None:
     """Suppress tips and warnings of Lightning that do not apply here."""
     for name in ("pytorch_lightning", "lightning_fabric", "matplotlib"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("pytorch_lightning.profilers").setLevel(logging.INFO)  # reports that the user has asked for
     for message in (
         "treespec, LeafSpec",  # Lightning uses a deprecated class of torch (Lightning #21326)
         "does not have many workers",  # batches are made in this process, from tensors in memory
