@@ -7,6 +7,7 @@ once, and `step` for one step. `gyral.nn.recurrent.Recurrent` runs it over a seq
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os.path import relpath
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
@@ -15,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from gyral.cells.inputs import StepInputs
 from gyral.cells.masks import NO_MASKS, DropoutMasks, MaskedModule, kernel_zoneout
 from gyral.core.checks import check_integer
+from gyral.core.errors import UserError
 
 __all__ = ["NO_MASKS", "DropoutMasks", "HiddenState", "RecordedStep", "RecurrentCell", "State", "kernel_zoneout"]
 
@@ -116,10 +118,21 @@ class RecurrentCell(MaskedModule, ABC):
             The output (B, output_size) and the new state.
         """
         projected, constants = values
-        output, new = self.step(projected, state, constants)
+        taken = self.step(projected, state, constants)
+        if not (isinstance(taken, tuple) and len(taken) == 2 and type(taken[1]) is type(state)):
+            raise self._wrong_step(taken, state)
+        output, new = taken
         if self.recorded is not None:
             self.recorded.append(RecordedStep(projected, output, new))
         return output, new
+
+    def _wrong_step(self, taken: Any, state: State) -> UserError:
+        """Return the error of a `step` that returns something else than it should."""
+        code, name = type(self).step.__code__, type(self).__name__
+        is_pair = isinstance(taken, tuple) and len(taken) == 2
+        found = f"({', '.join(type(each).__name__ for each in taken)})" if is_pair else type(taken).__name__
+        must = f"must return (output, state), here (Tensor, {type(state).__name__})"
+        return UserError(f"{relpath(code.co_filename)}:{code.co_firstlineno}: {name}.step {must}; it returned {found}")
 
     @contextmanager
     def record_steps(self) -> Iterator[list["RecordedStep"]]:

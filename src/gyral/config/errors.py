@@ -11,6 +11,7 @@ from gyral.config.groups import choices
 from gyral.config.mistakes import suggest
 from gyral.core.errors import SweepError, UserError, hide_passwords, printable, suggest_name
 from gyral.core.memory import is_out_of_memory
+from gyral.core.own_code import place_in_own_code
 
 
 def describe(error: BaseException, options: Sequence[str] = ()) -> str:
@@ -40,7 +41,9 @@ def _describe(error: BaseException, options: Sequence[str]) -> str:
         return f"out of memory: {allocation(error)}; reduce task.batch_size, or the sizes of the model or the task"
     if options:
         return f"{' '.join(options)}: not possible: {type(error).__name__}: {first_line}"
-    return f"{type(error).__name__}: {first_line} (HYDRA_FULL_ERROR=1 shows the traceback)"
+    place = place_in_own_code(error)
+    where = f"{place}: " if place else ""
+    return f"{where}{type(error).__name__}: {first_line} (HYDRA_FULL_ERROR=1 shows the traceback)"
 
 
 def allocation(error: BaseException) -> str:

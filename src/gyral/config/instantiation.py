@@ -8,6 +8,7 @@ without a configuration.
 
 import math
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -25,6 +26,7 @@ from gyral.config.errors import allocation
 from gyral.config.trust import known_names
 from gyral.core.errors import OptionError, UserError, suggest_name
 from gyral.core.memory import is_out_of_memory
+from gyral.core.own_code import place_in_own_code
 from gyral.core.signatures import is_open, parameters_of
 
 ONE = ("task", "model", "optimizer", "trainer")  # required sections
@@ -96,6 +98,8 @@ def located(config: DictConfig, key: str) -> Iterator[None]:
             message = f"out of memory: {allocation(error)}"
         elif not (message and isinstance(error, ValueError | TypeError | MisconfigurationException)):
             message = f"{type(error).__name__}: {message}".removesuffix(": ")
+        if place := place_in_own_code(error):
+            message = f"{place}: {message}"
         raise UserError(f"{key}: {message}") from error
 
 
@@ -172,7 +176,14 @@ def _find_target(target: Any, option: str) -> Any:
         found = get_object(target)
     except Exception as error:  # a module may raise anything when it is imported
         reason = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0]
-        hint = suggest_name(target, sorted({name for _, name in known_names()}))
+        if place := place_in_own_code(error):
+            reason = f"{place}: {reason}"
+        near = {name for _, name in known_names()}
+        name, _, attribute = target.rpartition(".")
+        if (module := sys.modules.get(name)) is not None:  # it was imported, but has no such class or function
+            reason = f"{name} has no {attribute}"
+            near |= {f"{name}.{each}" for each in vars(module)}
+        hint = suggest_name(target, sorted(near))
         raise OptionError(option, target, f"{hint}cannot be imported: {reason}") from error
     if not callable(found):
         raise OptionError(option, target, DOTTED)
