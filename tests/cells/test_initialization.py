@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gyral.cells.base import RecurrentCell
 from gyral.cells.dnc import DNCCell
+from gyral.cells.dynamic_conv import DynamicConvCell
 from gyral.cells.eurnn import EURNNCell
 from gyral.cells.external import ExternalCell
 from gyral.cells.fast_weights import FastWeightsCell
@@ -22,6 +23,7 @@ from gyral.cells.fs_rnn import FSRNNCell
 from gyral.cells.full_urnn import FullURNNCell
 from gyral.cells.goru import GORUCell
 from gyral.cells.gru import GRUCell
+from gyral.cells.light_conv import LightConvCell
 from gyral.cells.lstm import LSTMCell
 from gyral.cells.ntm import NTMCell
 from gyral.cells.on_lstm import ONLSTMCell
@@ -56,6 +58,8 @@ MAKERS: dict[str, Callable[..., RecurrentCell]] = {
     "ntm constant": functools.partial(NTMCell, slots=4, width=30, controller=Feedforward),
     "dnc": functools.partial(DNCCell, slots=4, width=3, read_heads=2),
     "external": ExternalCell,
+    "light_conv": functools.partial(LightConvCell, heads=2, kernel_size=3, initialization="authors"),
+    "dynamic_conv": functools.partial(DynamicConvCell, heads=2, kernel_size=3, initialization="authors"),
 }
 every_cell = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
@@ -242,6 +246,18 @@ def test_on_lstm_authors() -> None:
     assert_uniform(cell.weight_hh, 1 / 10)
     assert cell.bias.abs().max() <= 1 / 4 + 1 / 10
     assert cell.bias.std().item() == pytest.approx(math.sqrt((1 / 16 + 1 / 100) / 3), rel=0.1)
+
+
+@pytest.mark.parametrize("initialization", ["default", "authors"])
+def test_kernels_of_convolutions(initialization: str) -> None:
+    size, heads, kernel = 60, 30, 20
+    options: dict[str, Any] = {"heads": heads, "kernel_size": kernel, "initialization": initialization}
+    light, dynamic = LightConvCell(X, size, **options), DynamicConvCell(X, size, **options)
+    authors = initialization == "authors"
+    assert_uniform(light.weight, math.sqrt(6 / (kernel + (heads * kernel if authors else heads))))
+    assert_uniform(dynamic.weight, 1 / math.sqrt(size) if authors else math.sqrt(6 / (heads * kernel + size)))
+    for cell in (light, dynamic):
+        assert_uniform(cell.weight_ih, math.sqrt(6 / (X + 2 * size)))
 
 
 @pytest.mark.parametrize("layer_norm", [False, True], ids=["plain", "layer_norm"])

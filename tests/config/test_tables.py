@@ -76,6 +76,12 @@ def test_the_sweep_has_the_rows_that_can_be_trained_and_all_values(write: Any) -
     assert invoke("sweep=mine", "--cfg", "job", "--package", "report").status == 0
 
 
+def test_a_sweep_takes_the_options_of_the_models_of_its_rows() -> None:
+    outcome = invoke("sweep=rum_paper_table4", "model.encoder.hidden_size=8", "--cfg", "job", "--package", "model")
+    assert outcome.status == 0, outcome.err
+    assert "hidden_size: 8" in outcome.out
+
+
 def test_a_protocol_may_begin_with_that_of_another_table(write: Any) -> None:
     write()
     write("second", experiment="mine/second", protocol={"like": "mine", "optimizer.lr": 0.5})

@@ -1,5 +1,6 @@
 """The tables of the pages are those that the records in results/records and benchmarks/records give."""
 
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -43,6 +44,22 @@ def test_a_page_without_records_is_an_error(results: ModuleType, monkeypatch: py
     monkeypatch.chdir(ROOT)
     with pytest.raises(ValueError, match=r"must be one of .* or a directory that contains runs"):
         results.filled("<!-- gyral report sweep=results/records/nothing -->\n<!-- end -->", ROOT / "docs" / "results")
+
+
+def test_the_items_of_the_papers_add_up() -> None:
+    page = (ROOT / "docs" / "results" / "coverage.md").read_text()
+    counts, *parts = re.split(r"\n## ", page)
+    *sources, total = [[int(number) for number in row] for row in re.findall(r"\| (\d+) " * 4, counts)]
+    assert [sum(column) for column in zip(*sources, strict=True)] == total
+    missing, differing = parts
+    different = [
+        sum(int(count) for count in re.findall(r"^\| (\d+) \|", part, re.MULTILINE))
+        for part in differing.split("\n### ")[1:]
+    ]
+    for items, printed, with_difference, absent in [*sources, total]:
+        assert items == printed + with_difference + absent
+    assert [row[2] for row in sources] == different
+    assert len(re.findall(r"^\| [^-\n]*\|", missing, re.MULTILINE)) - 1 == total[3]
 
 
 def test_every_published_table_is_on_a_page(results: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
@@ -50,6 +51,16 @@ def test_letters_digits_and_questions_are_uniform() -> None:
         expected = 40_000 / len(counts)
         # chi-square: its mean is the degrees of freedom, its deviation √(2 · degrees)
         assert ((counts - expected) ** 2 / expected).sum() < degrees + 5 * (2 * degrees) ** 0.5
+
+
+def test_a_test_also_counts_the_questions_about_the_first_pair() -> None:
+    built = build_task("task=recall", "model=gru", length=8)
+    batch = built.data.assemble(torch.tensor([[0, 9, 1, 8, 2, 7, 3, 6, 14, 14, asked, 5] for asked in (0, 1, 0, 3)]))
+    logits = F.one_hot(torch.full(batch.targets.shape, 5), 10).float()
+    logits[0] = F.one_hot(torch.tensor(4), 10)  # wrong, about the first pair
+    built.metrics.update(logits, batch, torch.tensor(1.0))
+    found = built.test_results()
+    assert (found["accuracy"], found["accuracy_first_pair"]) == (0.75, 0.5)
 
 
 def test_answer_is_below_the_question() -> None:

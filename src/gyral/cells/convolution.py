@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
-from gyral.core.checks import check_boolean, check_integer, check_real
+from gyral.cells.initialization import AUTHORS
+from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
 from gyral.ops import convolution
 from gyral.ops.convolution import head_of_channel
@@ -42,6 +43,7 @@ class ConvolutionCell(RecurrentCell):
         weight_dropout: Probability, in [0, 1), that a weight is zero in training after the softmax (DropConnect); the
             others are multiplied by 1 / (1 − p).
         softmax: Whether the weights of a window are normalized by a softmax. False: they are what it reads.
+        initialization: Initial values of the weights of a window, "default" or "authors"; see the subclasses.
 
     Raises:
         OptionError: An option is out of bounds or has another type.
@@ -62,6 +64,7 @@ class ConvolutionCell(RecurrentCell):
         heads: int,
         weight_dropout: float,
         softmax: bool,
+        initialization: str,
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.kernel_size = check_integer("kernel_size", kernel_size, minimum=2)
@@ -70,6 +73,7 @@ class ConvolutionCell(RecurrentCell):
             raise OptionError("heads", heads, f"must be at most hidden_size, {hidden_size}")
         self.weight_dropout = check_real("weight_dropout", weight_dropout, minimum=0, below=1)
         self.softmax = check_boolean("softmax", softmax)
+        self.initialization = check_choice("initialization", initialization, AUTHORS)
         self.weight_ih = nn.Parameter(torch.empty(2 * hidden_size, input_size))
         self.bias = nn.Parameter(torch.empty(2 * hidden_size))
 

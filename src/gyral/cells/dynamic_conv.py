@@ -17,11 +17,8 @@ class DynamicConvCell(ConvolutionCell):
 
     See `gyral.cells.convolution.ConvolutionCell` for heads and state.
 
-    Parameters: `weight_ih` (2N, X), rows [W_a; W_b], and `weight` (H · K, N), rows [W_1; …; W_H], Xavier-uniform;
-    `bias` (2N,), zero.
-
-    It differs from the authors' code (`dynamic_convolution.py` of facebookresearch/fairseq on GitHub), where `weight`
-    begins as in `torch.nn.Linear`, uniform in ±1/√N, in place of ±√(6 / (H · K + N)).
+    Parameters: `weight_ih` (2N, X), rows [W_a; W_b], Xavier-uniform; `bias` (2N,), zero; `weight` (H · K, N), rows
+    [W_1; …; W_H], according to `initialization`.
 
     Args:
         input_size: X ≥ 1.
@@ -32,6 +29,9 @@ class DynamicConvCell(ConvolutionCell):
             (DropConnect); the others are multiplied by 1 / (1 − p).
         softmax: Whether the weights of a step are normalized. False: they are W v_t, with which Wu et al. report that
             training diverges (table 3).
+        initialization: "default": `weight` is Xavier-uniform, in ±√(6 / (H · K + N)). "authors": it is uniform in
+            ±1/√N, the default of `torch.nn.Linear`, as in the authors' code (`dynamic_convolution.py` of
+            facebookresearch/fairseq on GitHub).
 
     Raises:
         OptionError: An option is out of bounds or has another type.
@@ -46,6 +46,7 @@ class DynamicConvCell(ConvolutionCell):
         heads: int = 4,
         weight_dropout: float = 0.0,
         softmax: bool = True,
+        initialization: str = "default",
     ) -> None:
         super().__init__(
             input_size,
@@ -54,6 +55,7 @@ class DynamicConvCell(ConvolutionCell):
             heads=heads,
             weight_dropout=weight_dropout,
             softmax=softmax,
+            initialization=initialization,
         )
         self.weight = nn.Parameter(torch.empty(heads * kernel_size, hidden_size))
         self.reset_parameters()
@@ -61,7 +63,10 @@ class DynamicConvCell(ConvolutionCell):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         super().reset_parameters()
-        nn.init.xavier_uniform_(self.weight)
+        if self.initialization == "default":
+            nn.init.xavier_uniform_(self.weight)
+        else:
+            self.weight.uniform_(-(self.hidden_size**-0.5), self.hidden_size**-0.5)
 
     def sequence_constants(self, *shape: int) -> Tensor | None:
         """Return the factors (*shape, H, K) of the weights; None without dropout and in evaluation."""

@@ -17,11 +17,11 @@ class LightConvCell(ConvolutionCell):
 
     See `gyral.cells.convolution.ConvolutionCell` for heads and state.
 
-    Parameters: `weight_ih` (2N, X), rows [W_a; W_b], and `weight` ω (H, K), Xavier-uniform; `bias` (2N,), zero.
+    Parameters: `weight_ih` (2N, X), rows [W_a; W_b], Xavier-uniform; `bias` (2N,), zero; `weight` ω (H, K) according to
+    `initialization`.
 
-    It differs from the authors' code (`lightweight_convolution.py` of facebookresearch/fairseq on GitHub), where ω has
-    a third dimension of size 1 and begins uniform in ±√(6 / (K + H · K)), a narrower interval than ±√(6 / (H + K))
-    here, and DropConnect draws other zeros at each step.
+    It differs from the authors' code (`lightweight_convolution.py` of facebookresearch/fairseq on GitHub), where
+    DropConnect draws other zeros at each step.
 
     Args:
         input_size: X ≥ 1.
@@ -32,6 +32,8 @@ class LightConvCell(ConvolutionCell):
             same weights at all steps of a batch; the others are multiplied by 1 / (1 − p).
         softmax: Whether the weights are normalized. False: they are ω, as in a depthwise convolution, which has a head
             for each channel.
+        initialization: "default": ω is Xavier-uniform, in ±√(6 / (H + K)). "authors": as in the authors' code, where ω
+            has a third dimension of size 1, it is uniform in ±√(6 / (K + H · K)), a narrower interval.
 
     Raises:
         OptionError: An option is out of bounds or has another type.
@@ -46,6 +48,7 @@ class LightConvCell(ConvolutionCell):
         heads: int = 4,
         weight_dropout: float = 0.0,
         softmax: bool = True,
+        initialization: str = "default",
     ) -> None:
         super().__init__(
             input_size,
@@ -54,6 +57,7 @@ class LightConvCell(ConvolutionCell):
             heads=heads,
             weight_dropout=weight_dropout,
             softmax=softmax,
+            initialization=initialization,
         )
         self.weight = nn.Parameter(torch.empty(heads, kernel_size))
         self.reset_parameters()
@@ -61,7 +65,7 @@ class LightConvCell(ConvolutionCell):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         super().reset_parameters()
-        nn.init.xavier_uniform_(self.weight)
+        nn.init.xavier_uniform_(self.weight if self.initialization == "default" else self.weight.unsqueeze(1))
 
     def sequence_constants(self, *shape: int) -> Shared:
         """Return the weights (H, K) of all steps."""

@@ -175,10 +175,11 @@ class Table:
         return config
 
     def _sweep(self) -> DictConfig:
+        protocol = f"{self.experiment}/{PROTOCOL}"
         return OmegaConf.create(
             {
-                # the protocol, so that the command line accepts the options of its task
-                "defaults": ["_base", {"override /experiment": f"{self.experiment}/{PROTOCOL}"}, "_self_"],
+                # a row, so that the command line accepts the options of its task and its model
+                "defaults": ["_base", {"override /experiment": (self.axes["experiment"] or [protocol])[0]}, "_self_"],
                 "report": self.content["report"],
                 "hydra": {
                     **self.content.get("hydra", {}),

@@ -16,8 +16,9 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.errors import describe
-from gyral.config.groups import choices, load_choice
+from gyral.config.groups import choices, load_choice, load_table, served
 from gyral.config.overrides import undefer_option
+from gyral.config.tables import PROTOCOL
 from gyral.core.errors import JobError, OptionError, SweepError, UserError
 from gyral.core.files import write_atomically
 from gyral.core.measures import main_measure
@@ -146,7 +147,9 @@ class Grid(BaseSweeper):
     def sweep(self, arguments: list[str]) -> None:
         if "experiment" in self.params and any(word.startswith("model=") for word in arguments):
             # a model of the user's own, by the protocol of the table
-            self.params["experiment"] = self.config.hydra.runtime.choices.experiment
+            row = self.config.hydra.runtime.choices.experiment
+            table = served("experiment").get(row)
+            self.params["experiment"] = row if table is None else f"{load_table(table).experiment}/{PROTOCOL}"
         given = self.overrides(arguments)
         axes = [[f"{key}={value}" for value in values_of(override)] for key, override in given.items()]
         seed = f"seed={self.choose.pop('seed', 0)}"

@@ -14,11 +14,14 @@ from torch import Tensor
 
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
+from gyral.core.measures import ACCURACY, SEQUENCE_ACCURACY, percentage
 from gyral.data.batching import IGNORED, Batch
 from gyral.tasks.data_module import GeneratedData
 from gyral.tasks.data_task import DataTask
+from gyral.tasks.metrics import AnswerMetrics
 
 DIGITS = 10
+FIRST = "first_pair"
 
 
 class RecallData(GeneratedData):
@@ -74,13 +77,26 @@ class RecallData(GeneratedData):
         return Batch(inputs, targets, targets != IGNORED)
 
 
+class RecallMetrics(AnswerMetrics):
+    """Loss and accuracy; a test also reports the accuracy of questions about the first pair."""
+
+    def __init__(self) -> None:
+        super().__init__([FIRST], ("accuracy", "sequence_accuracy"))
+
+    def membership(self, batch: Batch) -> Tensor:
+        is_first = batch.inputs[:, -1] == batch.inputs[:, 0]
+        return torch.stack([torch.ones_like(is_first), is_first], dim=1)
+
+
 class RecallTask(DataTask[RecallData]):
     """Associative recall (Ba et al. 2016; protocol of Dangovski et al., TACL 2019, section 4.1).
 
-    A predictor without memory guesses the digit: its loss is ln 10, its accuracy 0.1.
+    A predictor without memory guesses the digit: its loss is ln 10, its accuracy 0.1. A test also reports
+    `accuracy_first_pair`, the accuracy of questions about the first pair (figure 1A of Dangovski et al.).
     """
 
     data_class = RecallData
+    measures = (ACCURACY, percentage(f"accuracy_{FIRST}", "accuracy, first pair"), SEQUENCE_ACCURACY)
 
     @classmethod
     def arguments(cls, data: RecallData) -> dict[str, Any]:
@@ -88,6 +104,7 @@ class RecallTask(DataTask[RecallData]):
             "vocabulary_size": data.question + 1,
             "output_size": DIGITS,
             "baseline": math.log(DIGITS),
+            "metrics": RecallMetrics(),
             "max_writes": data.length + 3,
         }
 

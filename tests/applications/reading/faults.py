@@ -97,16 +97,22 @@ def chains(folder: Path, random: Random, patch: pytest.MonkeyPatch, form: str) -
     return train_on(("task=lambada", *MODEL), options, [path], ("chains", "data_dir"))
 
 
-def hypernyms(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
+def hypernyms(folder: Path, random: Random, patch: pytest.MonkeyPatch, task: str) -> Input:
     """The nouns of WordNet and their index."""
-    options, _ = write_passages(folder, random)
+    if task == "lambada":
+        options, _ = write_passages(folder, random)
+    elif task == "cloze":
+        write_questions(folder / "questions", random)
+        options = {"path": str(folder / "questions"), "data_dir": str(folder), **SIZES}
+    else:
+        options = {**small_release(folder, patch)[0], **SIZES}
     (folder / "data.noun").write_text(
         "00000001 03 n 01 being 0 000 | a\n00000002 05 n 01 the 0 001 @ 00000001 n 0000 | b\n"
     )
     (folder / "index.noun").write_text("being n 1 1 ~ 1 0 00000001\nthe n 1 2 @ ~ 1 0 00000002\n")
     options |= {"hypernyms": str(folder)}
     files = [folder / "data.noun", folder / "index.noun"]
-    return train_on(("task=lambada", *MODEL), options, files, ("hypernyms",), names_folder=True)
+    return train_on((f"task={task}", *MODEL), options, files, ("hypernyms",), names_folder=True)
 
 
 def write_passages(folder: Path, random: Random) -> tuple[dict[str, Any], list[Path]]:
@@ -157,7 +163,10 @@ LOADERS = {
     "cloze.data_dir": highlights,
     "lambada.data_dir": passages,
     **{f"lambada.chains {form}": functools.partial(chains, form=form) for form in ("jsonl", "conll")},
-    "lambada.hypernyms": hypernyms,
+    **{
+        f"{task}.hypernyms": functools.partial(hypernyms, task=task)
+        for task in ("babi_mix", "babi_reading", "cloze", "lambada")
+    },
     "cache of questions": cached_questions,
 }
 SMALL_RUNS = {

@@ -37,6 +37,7 @@ class LightConv(Layer):
         heads: int = 4,
         weight_dropout: float = 0.0,
         softmax: bool = True,
+        initialization: str = "default",
         **options: Unpack[LayerOptions],
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
@@ -46,6 +47,7 @@ class LightConv(Layer):
             heads=heads,
             weight_dropout=weight_dropout,
             softmax=softmax,
+            initialization=initialization,
             **options,
         )
 
@@ -80,6 +82,7 @@ class DynamicConv(Layer):
         heads: int = 4,
         weight_dropout: float = 0.0,
         softmax: bool = True,
+        initialization: str = "default",
         **options: Unpack[LayerOptions],
     ) -> None:
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
@@ -89,5 +92,6 @@ class DynamicConv(Layer):
             heads=heads,
             weight_dropout=weight_dropout,
             softmax=softmax,
+            initialization=initialization,
             **options,
         )

@@ -1,16 +1,25 @@
 """Edges between nouns and their hypernyms."""
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
 
+from gyral.applications.reading.data.babi_questions import read_questions
+from gyral.applications.reading.data.cloze import load_cloze
+from gyral.applications.reading.data.cloze_forms import parse_line
 from gyral.applications.reading.data.lambada import load_lambada, parse
 from gyral.applications.reading.data.wordnet import HYPERNYM, HYPONYM, Hypernyms, hypernym_edges
 from gyral.core.edges import Edge
 from gyral.core.errors import OptionError
+from gyral.data.babi import stories
+from gyral.data.babi.corpus import Babi
 from gyral.data.raw_examples import Report
+from gyral.data.splits import SPLITS
+from tests.helpers.running import build_task
 
+MODEL = ("model=attention_sum", "cell@model.cell=mage_gru", "model.cell.hidden_size=9", "model.cell.edge_types=3")
 LICENSE = "  1 This software and database is being provided to you under a license.\n"
 # poodle → dog, hound → animal → being; the second sense of dog is a machine
 NOUNS = (
@@ -51,6 +60,24 @@ def test_passages_have_edges_of_three_types(folder: Path) -> None:
     (question,) = parse(passage, "here:1", Report(), **options, hypernyms=str(folder))
     assert question.edges == (Edge(3, 6), Edge(1, 9, HYPERNYM))
     corpus = load_lambada(folder, source="generated", hypernyms=folder)
+    assert {questions.edge_types for questions in corpus.splits.values()} == {3}
+
+
+def test_stories_have_edges_of_three_types(folder: Path) -> None:
+    told = "1 A dog met Anna.\n2 Anna is an animal.\n3 Who is a poodle? \tAnna\t2\n"
+    babi = Babi.of("told", dict.fromkeys(SPLITS, stories.parse(told, 1)))
+    (question,) = read_questions(babi, "test", edges="entities", entities="all", hypernyms=str(folder))
+    assert question.edges == (Edge(3, 5), Edge(1, 8, HYPERNYM), Edge(8, 13, HYPONYM))
+    task = build_task("task=babi_reading", *MODEL, generated=True, qa=2, hypernyms=str(folder))
+    assert task.data.splits["test"].edge_types == task.edge_types == 3
+
+
+def test_cloze_questions_have_edges_of_three_types(folder: Path) -> None:
+    fields = {"document": "the dog met Ada", "question": "XXX saw an animal", "candidates": ["Ada"], "answer": 0}
+    content = json.dumps(fields).encode()
+    (question,) = parse_line(content, "here:1", Report(), edges="entities", hypernyms=str(folder))
+    assert question.edges == (Edge(1, 8, HYPERNYM),)
+    corpus = load_cloze(folder, source="generated", hypernyms=folder)
     assert {questions.edge_types for questions in corpus.splits.values()} == {3}
 
 

@@ -10,6 +10,7 @@ question. A story of task 2 with its edges, one of which ends in the question:
 
 from collections.abc import Iterator
 
+from gyral.applications.reading.data import wordnet
 from gyral.applications.reading.data.questions import Question
 from gyral.core.checks import check_choice
 from gyral.data.babi.corpus import Babi
@@ -19,7 +20,9 @@ from gyral.data.batching import IGNORED
 from gyral.data.mentions import chain_edges, label_chains, plural
 
 
-def read_questions(babi: Babi, split: str, *, edges: str, entities: str, plurals: bool = False) -> Iterator[Question]:
+def read_questions(
+    babi: Babi, split: str, *, edges: str, entities: str, plurals: bool = False, hypernyms: str | None = None
+) -> Iterator[Question]:
     """Yield the questions of a split. Words are in lower case, and the candidates are the classes of the data.
 
     Args:
@@ -28,6 +31,7 @@ def read_questions(babi: Babi, split: str, *, edges: str, entities: str, plurals
         edges: "entities": between consecutive mentions of an entity; "none".
         entities: kind of entities, see `gyral.data.babi.entities.ENTITIES`.
         plurals: whether the plural of a candidate also mentions it.
+        hypernyms: folder of WordNet, for edges of two further types; see `gyral.applications.reading.data.wordnet`.
 
     Raises:
         OptionError: another kind of edges or entities.
@@ -49,7 +53,7 @@ def read_questions(babi: Babi, split: str, *, edges: str, entities: str, plurals
             candidates=babi.classes,
             mentions=tuple(number_of.get(word, 0) for word in document),
             answer=classes.get(asked.answer, IGNORED),
-            edges=chain_edges(chains) if linked else (),
+            edges=(chain_edges(chains) if linked else ()) + wordnet.edges_of((*document, *query), hypernyms),
             chains=label_chains(chains, len(document) + len(query)),
             task=asked.task,
         )

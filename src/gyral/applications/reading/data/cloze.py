@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gyral.applications.reading.data import wordnet
 from gyral.applications.reading.data.cloze_forms import parse_file, parse_line
 from gyral.applications.reading.data.highlights import parse_article
 from gyral.applications.reading.data.prepared import SIZE, SPECIAL, ReadingCorpus, load
@@ -34,6 +35,7 @@ def load_cloze(
     path: str | Path | None = None,
     edges: str = "entities",
     document_length: int | None = None,
+    hypernyms: str | Path | None = None,
     vocabulary_size: int = SIZE,
     seed: int = 0,
     processes: int | None = None,
@@ -52,6 +54,8 @@ def load_cloze(
             `cnn/questions` or `cnn` in the data folder.
         edges: "entities": between consecutive mentions of an entity, in the document and the question; "none".
         document_length: maximum number of words of a document; the rest is dropped. None: all.
+        hypernyms: folder of WordNet, for edges of two further types between nouns of the document and the question; see
+            `gyral.applications.reading.data.lambada.load_lambada`. None: without.
         vocabulary_size: maximum vocabulary size.
         seed: seed of the questions from highlights or of generated questions.
         processes: see `gyral.applications.reading.data.prepared.load`.
@@ -63,12 +67,15 @@ def load_cloze(
     check_integer("vocabulary_size", vocabulary_size, len(SPECIAL) + 1)
     form: dict[str, Any] = {"edges": check_choice("edges", edges, EDGES), "document_length": document_length}
     check_integer("document_length", 1 if document_length is None else document_length)
+    edge_types = wordnet.edge_types(hypernyms)
+    if hypernyms is not None:
+        form["hypernyms"] = str(hypernyms)
     if path is not None and source not in ("auto", "published"):
         raise OptionError("path", path, f"must be null for source={source}")
     folder = _find_folder(Path(data_dir)) if path is None else Path(path)
     if folder is None and source == "published":
         raise OptionError("data_dir", data_dir, _missing(data_dir))
-    options: dict[str, Any] = {"vocabulary_size": vocabulary_size, "processes": processes}
+    options: dict[str, Any] = {"edge_types": edge_types, "vocabulary_size": vocabulary_size, "processes": processes}
     if folder is not None and source in ("auto", "published"):
         option = ("data_dir", data_dir) if path is None else ("path", path)
         sources = {split: _source(split, folder, option, form) for split in SPLITS}
@@ -86,6 +93,7 @@ def load_cloze(
         vocabulary_size=vocabulary_size,
         seed=seed,
         missing=missing,
+        edge_types=edge_types,
     )
 
 

@@ -25,6 +25,7 @@ convert to it. The placeholder is `@placeholder` or `XXX`:
 from collections.abc import Sequence
 from typing import Any
 
+from gyral.applications.reading.data import wordnet
 from gyral.applications.reading.data.questions import Question
 from gyral.applications.reading.data.words import BEGIN, END, PLACEHOLDER
 from gyral.data.batching import IGNORED
@@ -35,10 +36,10 @@ ENTITY = "@entity"
 PLACEHOLDERS = (PLACEHOLDER, "XXX")
 
 
-def parse_file(
-    content: str, place: str, report: Report, *, edges: str, document_length: int | None = None
-) -> list[Question]:
+def parse_file(content: str, place: str, report: Report, **options: Any) -> list[Question]:
     """Return the question in a file, whose path is the content of the example.
+
+    The options are those of `make_question`.
 
     Raises:
         UnusableError: the file cannot be read or is not in the form of the module's example.
@@ -48,13 +49,13 @@ def parse_file(
         raise UnusableError("without the parts of a .question file: address, article, question, answer, entities")
     document, query, answer = parts[1].split(), parts[2].split(), parts[3].strip()
     entities = sorted({word for word in (*document, *query) if word.startswith(ENTITY)})
-    return make_question(place, document, query, entities, answer, edges=edges, document_length=document_length)
+    return make_question(place, document, query, entities, answer, **options)
 
 
-def parse_line(
-    content: bytes, place: str, report: Report, *, edges: str, document_length: int | None = None
-) -> list[Question]:
+def parse_line(content: bytes, place: str, report: Report, **options: Any) -> list[Question]:
     """Return the question in a line of JSON.
+
+    The options are those of `make_question`.
 
     Raises:
         UnusableError: the line is not JSON with the fields of the module's example.
@@ -72,7 +73,7 @@ def parse_line(
     if not isinstance(answer, str):
         raise UnusableError("whose answer is neither a name nor the index of a candidate")
     entities, answer = list(dict.fromkeys(names)), " ".join(_split(answer))
-    return make_question(place, document, query, entities, answer, edges=edges, document_length=document_length)
+    return make_question(place, document, query, entities, answer, **options)
 
 
 def _words(fields: dict[str, Any], name: str) -> list[str]:
@@ -98,6 +99,7 @@ def make_question(
     *,
     edges: str,
     document_length: int | None = None,
+    hypernyms: str | None = None,
 ) -> list[Question]:
     """Return a question whose candidates are the entities that the document mentions, as a list.
 
@@ -106,7 +108,7 @@ def make_question(
         document, query: their words; the placeholder is one of `PLACEHOLDERS`.
         entities: names of the entities.
         answer: name of the entity that the placeholder replaces.
-        edges, document_length: see `gyral.applications.reading.data.cloze.load_cloze`.
+        edges, document_length, hypernyms: see `gyral.applications.reading.data.cloze.load_cloze`.
 
     Raises:
         UnusableError: the document is empty, mentions no entity, or the question has no placeholder.
@@ -122,6 +124,7 @@ def make_question(
     candidates = tuple(entity for entity, (first, *_) in chains.items() if first.last < len(document))
     if not candidates:
         raise UnusableError("whose document mentions no candidate")
+    linked = () if edges == "none" else chain_edges(chains.values())
     mentions = label_chains([chains[entity] for entity in candidates], len(document) + len(query))
     return [
         Question(
@@ -131,7 +134,7 @@ def make_question(
             candidates,
             mentions[: len(document)],
             candidates.index(answer) if answer in candidates else IGNORED,
-            () if edges == "none" else chain_edges(chains.values()),
+            linked + wordnet.edges_of((*document, *query), hypernyms),
             label_chains(chains.values(), len(document) + len(query)),
             places[0] + 1,
         )

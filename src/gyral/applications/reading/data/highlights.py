@@ -35,17 +35,15 @@ _OTHERS = (
 NO_NAMES = FUNCTION_WORDS.union(_DATES.split(), _OTHERS.split())
 
 
-def parse_article(
-    content: bytes, place: str, report: Report, *, edges: str, seed: int, document_length: int | None = None
-) -> list[Question]:
+def parse_article(content: bytes, place: str, report: Report, *, seed: int, **options: Any) -> list[Question]:
     """Return the questions from an article and at most two of its highlights.
 
     Args:
         content: a line of JSON with `article` and `highlights`.
         place: file and line.
         report: counts unusual articles.
-        edges, document_length: see `gyral.applications.reading.data.cloze.load_cloze`.
         seed: seed of the choice of highlights, entities and numbers.
+        **options: see `gyral.applications.reading.data.cloze_forms.make_question`.
 
     Raises:
         UnusableError: the line is not JSON, or there is no highlight with an entity of the article.
@@ -76,8 +74,7 @@ def parse_article(
             _replaced(line, found, {**symbols, **hidden}),
             sorted(set(symbols.values())),
             symbols[answer],
-            edges=edges,
-            document_length=document_length,
+            **options,
         )
     if not made:
         raise UnusableError("without a highlight that has an entity of the article")

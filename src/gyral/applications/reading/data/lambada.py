@@ -37,7 +37,6 @@ TRAIN, DEVELOPMENT, TEST = "train.txt", "lambada_development_plain_text.txt", "l
 TRAIN_URL = "http://ttic.uchicago.edu/~kgimpel/data/lambada-train-valid.tar.gz"
 TRAIN_FOLDER = "lambada-train-valid"  # in the archive of the training passages
 PUBLISHED = "lambada"  # name of the corpus
-DEPTH = 3  # levels between a noun and its hypernyms
 CUT = 4382  # nine tenths of the 4,869 development passages, for training without training passages
 
 # The words that are not candidates in the code of Dhingra et al. (bdhingra/coref-gru, branch lambada).
@@ -74,7 +73,7 @@ def load_lambada(
             has the name of its file and its line, such as `lambada_test_plain_text.txt:17`, and the words of the
             passage without the last word.
         hypernyms: folder of WordNet's `data.noun` and `index.noun`, for edges of two further types: from a noun to the
-            next word that is its hypernym, and to the next one that is its hyponym, up to `DEPTH` levels apart; see
+            next word that is its hypernym, and to the next one that is its hyponym, up to three levels apart; see
             `gyral.applications.reading.data.wordnet`. The cell then has `edge_types=3`. None: without.
         vocabulary_size: maximum vocabulary size.
         seed: seed of generated passages.
@@ -91,8 +90,8 @@ def load_lambada(
         reason = "must be a file of coreference chains for edges=coreference, and null otherwise"
         raise OptionError("chains", chains, reason)
     form: dict[str, Any] = {"edges": edges, "max_chains": max_chains}
+    edge_types = wordnet.edge_types(hypernyms)  # the errors of its files come before the work
     if hypernyms is not None:
-        wordnet.load(str(hypernyms), DEPTH)  # the errors of its files come before the work
         form["hypernyms"] = str(hypernyms)
     folder = Path(data_dir) / "lambada"
     is_there = any((folder / name).exists() for name in (DEVELOPMENT, TEST))
@@ -105,9 +104,10 @@ def load_lambada(
             vocabulary_size=vocabulary_size,
             seed=seed,
             missing=missing(folder, DEVELOPMENT) if source == "auto" else "",
-            edge_types=_edge_types(form),
+            edge_types=edge_types,
         )
-    corpus = _load_passages(folder, source, form, chains, vocabulary_size=vocabulary_size, processes=processes)
+    options: dict[str, Any] = {"edge_types": edge_types, "vocabulary_size": vocabulary_size, "processes": processes}
+    corpus = _load_passages(folder, source, form, chains, **options)
     if corpus.name == PUBLISHED:
         return corpus
     reason = f"{missing(folder, TRAIN)}; " if source == "auto" else ""
@@ -144,18 +144,13 @@ def _load_passages(
     }
     name = PUBLISHED if files["train"][0].name == TRAIN else "lambada_development"
     try:
-        return load(name, sources, folder.parent, edge_types=_edge_types(form), **options)
+        return load(name, sources, folder.parent, **options)
     except OptionError:
         raise
     except UserError as error:
         if chains is None:
             raise
         raise OptionError("chains", chains, str(error)) from None  # a mention is outside its passage
-
-
-def _edge_types(form: dict[str, Any]) -> int:
-    """Return the number of types of edges."""
-    return wordnet.HYPONYM if "hypernyms" in form else 1
 
 
 def _files(folder: Path, source: str) -> dict[str, tuple[Path, slice]]:
@@ -234,8 +229,7 @@ def parse(
     document, query = tuple(words[:end]), (BEGIN, *words[end:], END)
     candidates = tuple(dict.fromkeys(word for word in document if word not in MARKS))
     linked = () if edges == "none" else chain_edges(kept)
-    if hypernyms is not None:
-        linked += wordnet.hypernym_edges((*document, *query), wordnet.load(hypernyms, DEPTH), NOT_MATCHED)
+    linked += wordnet.edges_of((*document, *query), hypernyms)
     number = {word: index for index, word in enumerate(candidates, start=1)}
     return [
         Question(

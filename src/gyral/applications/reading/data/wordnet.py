@@ -7,11 +7,13 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from gyral.applications.reading.data.words import FUNCTION_WORDS
 from gyral.core.edges import Edge
 from gyral.core.errors import OptionError
 from gyral.core.inputs import read_bytes
 from gyral.data.mentions import IRREGULAR
 
+DEPTH = 3  # levels between a noun and its hypernyms
 HYPERNYM, HYPONYM = 2, 3  # types of edges: the later word is more general, or more specific, than the earlier one
 FILES = ("data.noun", "index.noun")
 POINTERS = ("@", "@i")  # to a hypernym, and from an instance to its class
@@ -68,9 +70,26 @@ class Hypernyms:
 
 
 @functools.cache  # worker processes read it once
-def load(folder: str, depth: int) -> Hypernyms:
+def load(folder: str, depth: int = DEPTH) -> Hypernyms:
     """Return the hypernyms in a folder; see `Hypernyms`."""
     return Hypernyms(folder, depth)
+
+
+def edges_of(words: Sequence[str], folder: str | None) -> tuple[Edge, ...]:
+    """Return `hypernym_edges` of a text without function words for the hypernyms in a folder; none without it."""
+    return () if folder is None else hypernym_edges(words, load(folder), FUNCTION_WORDS)
+
+
+def edge_types(folder: str | Path | None) -> int:
+    """Return the number of types of edges: between mentions, and, with the folder of WordNet, the two of hypernyms.
+
+    Raises:
+        OptionError: a file of the folder is missing or not in the format.
+    """
+    if folder is None:
+        return 1
+    load(str(folder))
+    return HYPONYM
 
 
 def hypernym_edges(words: Sequence[str], hypernyms: Hypernyms, ignored: frozenset[str]) -> tuple[Edge, ...]:

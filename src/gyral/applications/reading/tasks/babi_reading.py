@@ -12,6 +12,7 @@ training split, and edges join consecutive mentions of the same person, object o
 from pathlib import Path
 from typing import Any
 
+from gyral.applications.reading.data import wordnet
 from gyral.applications.reading.data.babi_questions import answers_in_stories, read_questions
 from gyral.applications.reading.data.encoded import EncodedQuestions
 from gyral.applications.reading.tasks.base import ReadingData, ReadingTask
@@ -39,6 +40,9 @@ class BabiReadingTask(ReadingTask):
             see `gyral.data.babi.entities.ENTITIES`.
         plurals: whether the plural of a candidate also mentions it. The stories of task 15 then mention its answers:
             "wolves" mentions "wolf".
+        hypernyms: folder of WordNet's `data.noun` and `index.noun`, for edges of two further types: from a noun to the
+            next word that is its hypernym, and to the next one that is its hyponym, up to three levels apart; see
+            `gyral.applications.reading.data.wordnet`. The cell then has `edge_types=3`. None: without.
         data_dir, validation, stand_in, path, generated: see `gyral.data.babi.corpus.load_stories`.
         batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`; `data_seed` is
             also the seed of generated stories.
@@ -60,6 +64,7 @@ class BabiReadingTask(ReadingTask):
         edges: str = "entities",
         entities: str = "all",
         plurals: bool = False,
+        hypernyms: str | Path | None = None,
         validation: str = "cut",
         stand_in: bool = False,
         generated: bool = False,
@@ -73,8 +78,11 @@ class BabiReadingTask(ReadingTask):
         loaded = load_stories(qa, size, data_dir, generated=generated, seed=data_seed, **release)
         found = self.babi = self.stories(loaded)
         form: dict[str, Any] = {"edges": edges, "entities": entities, "plurals": check_boolean("plurals", plurals)}
+        edge_types = wordnet.edge_types(hypernyms)
+        form["hypernyms"] = None if hypernyms is None else str(hypernyms)
+        asked = {split: read_questions(found, split, **form) for split in found.splits}
         data = ReadingData(
-            {split: EncodedQuestions(read_questions(found, split, **form), found.vocabulary) for split in found.splits},
+            {split: EncodedQuestions(own, found.vocabulary, edge_types) for split, own in asked.items()},
             found.vocabulary,
             batch_size=batch_size,
             eval_batch_size=eval_batch_size,
@@ -89,6 +97,7 @@ class BabiReadingTask(ReadingTask):
             output_size=len(found.classes),
             in_document=answers_in_stories(found, plurals),
             classes=found.classes,
+            edge_types=edge_types,
             tasks=sorted({story[0].task for story in found.splits["train"]}),
             substitute="GENERATED stories, whose results are not results on bAbI" if is_generated else "",
             **options,

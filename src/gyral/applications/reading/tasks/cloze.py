@@ -24,7 +24,7 @@ class ClozeTask(CorpusReadingTask):
 
     Args:
         model: makes the model from the sizes of the task and the readout.
-        data_dir, source, path, edges, document_length, vocabulary_size: see
+        data_dir, source, path, edges, document_length, hypernyms, vocabulary_size: see
             `gyral.applications.reading.data.cloze.load_cloze`.
         question_seed: seed of the questions from highlights or of generated questions.
         batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`.
@@ -43,6 +43,7 @@ class ClozeTask(CorpusReadingTask):
         path: str | Path | None = None,
         edges: str = "entities",
         document_length: int | None = None,
+        hypernyms: str | Path | None = None,
         vocabulary_size: int = SIZE,
         question_seed: int = 0,
         batch_size: int = 32,
@@ -56,6 +57,7 @@ class ClozeTask(CorpusReadingTask):
             path=path,
             edges=edges,
             document_length=document_length,
+            hypernyms=hypernyms,
             vocabulary_size=vocabulary_size,
             seed=check_integer("question_seed", question_seed, minimum=0),
         )

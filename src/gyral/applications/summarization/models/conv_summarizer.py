@@ -49,8 +49,9 @@ class ConvSummarizer(EncoderDecoder, Summarizer):
     Initialization: E normal with standard deviation 1/√D, b zero; other weights as in torch or their classes.
 
     Args:
-        encoder: makes the cell of a layer of the encoder from its input size.
-        decoder: makes the cell of a layer of the decoder.
+        encoder: makes the cell of a layer of the encoder, or a layer of `gyral.models.self_attention`, from its input
+            size.
+        decoder: the same for the decoder.
         vocabulary_size: V.
         output_size: number of classes that a task passes to every model; it is V.
         embedding_size: D, width of embedding and blocks.
