@@ -1,15 +1,13 @@
 """Edges between nouns and their hypernyms in a text, from the files of WordNet (Miller 1995)."""
 
 import functools
-import gzip
 import re
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from gyral.core.edges import Edge
 from gyral.core.errors import OptionError
-from gyral.core.inputs import read_bytes
+from gyral.core.inputs import read_text
 from gyral.data.mentions import IRREGULAR
 
 HYPERNYM, HYPONYM = 2, 3  # types of edges: the later word is more general, or more specific, than the earlier one
@@ -101,9 +99,5 @@ def _lines(folder: Path, name: str) -> list[str]:
     if path is None:
         reason = f"has no {name}: must be the folder of WordNet 3.0 with {' and '.join(FILES)}"
         raise OptionError("hypernyms", folder, reason)
-    content = read_bytes("hypernyms", folder, path)
-    try:
-        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise OptionError("hypernyms", folder, f"{path.name} cannot be read: {error}") from None
+    text = read_text("hypernyms", folder, path)
     return [line for line in text.split("\n") if line and not line.startswith(" ")]
