@@ -116,6 +116,13 @@ def changed(key: str, value: Any) -> Any:
     return OmegaConf.to_container(config)
 
 
+def deep(levels: int) -> Any:
+    config: dict[str, Any] = {"task": {}}
+    for _ in range(levels):
+        config = {"task": config}
+    return config
+
+
 def inside_itself() -> Any:
     config: dict[str, Any] = {}
     config["task"] = config
@@ -134,6 +141,7 @@ def inside_itself() -> Any:
         (lambda: {"task": torch.zeros(2)}, "has no configuration"),
         (lambda: [1], "has no configuration"),
         (lambda: {}, "has no section task"),
+        (lambda: deep(150), "has "),
     ],
 )
 def test_the_checkpoint_of_a_stranger_executes_nothing(

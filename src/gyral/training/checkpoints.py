@@ -176,8 +176,11 @@ def read_saved_config(path: Path, trust: Any = None) -> DictConfig:
         config = None
     if not isinstance(config, dict):
         raise OptionError("checkpoint", path, "has no configuration; the task must have been built by gyral.build")
-    check_saved_config(config, path, "checkpoint", trust)
-    return as_config(config)
+    try:
+        check_saved_config(config, path, "checkpoint", trust)
+        return as_config(config)
+    except RecursionError:
+        raise OptionError("checkpoint", path, "has a configuration with too deeply nested values") from None
 
 
 def validate_last(task: Task, run_directory: Path) -> int:
