@@ -78,7 +78,7 @@ def test_runs_of_released_versions_need_no_trust(directory: Path) -> None:
 )
 def test_other_names_of_gyral_and_python_are_refused_whatever_is_trusted(key: str, name: str) -> None:
     config = changed(key, {"_target_": name})
-    assert refusal(config) == f"config.yaml names {name} ({key}), which the configuration of a run must not name"
+    assert refusal(config) == f"its configuration names {name} ({key}), which the configuration of a run must not name"
     assert refusal(config, ["torch", "numpy"]) == refusal(config)
     assert trust_words(config) == []
 
@@ -161,7 +161,8 @@ def test_trust_lets_in_what_a_module_defines(tmp_path: Path, monkeypatch: pytest
     for trust in ("own_cells", ["own_cells", "others"]):
         check_names(changed("model.cell", {"_target_": "own_cells.MyCell"}), "run", Path(), trust)
     for name, origin in (("own_cells.system", "posix.system"), ("own_cells.GRUCell", "gyral.cells.gru.GRUCell")):
-        message = f"config.yaml names {name} (model.cell), which is {origin}, of a module that trust= does not name"
+        reason = f"which is {origin}, of a module that trust= does not name"
+        message = f"its configuration names {name} (model.cell), {reason}"
         assert refusal(changed("model.cell", {"_target_": name}), "own_cells") == message
     assert "cannot be imported" in refusal(changed("model.cell", {"_target_": "own_cells.Nothing"}), "own_cells")
 
@@ -177,7 +178,7 @@ def test_a_run_with_an_own_cell_resumes_with_trust(tmp_path: Path, monkeypatch: 
     assert "trust" not in (run / "config.yaml").read_text()
 
     (run / "DONE").unlink()
-    line = "config.yaml names own_cell.MyCell (model.cell), which is not part of Gyral; write trust=own_cell if you"
+    line = "its configuration names own_cell.MyCell (model.cell), which is not part of Gyral; write trust=own_cell if "
     assert f"resume={run}: {line}" in invoke(f"resume={run}").error
     with pytest.raises(UserError, match="names own_cell"):
         gyral.load(run)

@@ -1,11 +1,12 @@
 """Input files: pipes and devices are refused, errors name the option and the file."""
 
+import gzip
 from pathlib import Path
 
 import pytest
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import excerpt, find_fault, open_input, read_bytes, read_text
+from gyral.core.inputs import excerpt, find_fault, open_input, read_bytes, read_text, suffix_of
 from tests.faults.damages import OTHERS
 
 
@@ -13,6 +14,22 @@ def test_a_file_and_a_link_to_it_have_no_fault(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("file")
     assert find_fault(tmp_path / "file") is find_fault(tmp_path / "link") is None
+
+
+def test_a_packed_file_is_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "Text.TXT.gz"
+    path.write_bytes(gzip.compress("\ufeffäö\r\nü".encode()))
+    assert read_text("data", path) == "äö\nü"
+    assert suffix_of(path) == ".txt"
+    path.write_bytes(path.read_bytes()[:-4])
+    for content in (path.read_bytes(), b"no archive", b""):
+        path.write_bytes(content)
+        if content:
+            with pytest.raises(OptionError, match=r"^data=\S+Text.TXT.gz: is not a complete gzip file \("):
+                read_bytes("data", path)
+    archive = tmp_path / "a.tar.gz"
+    archive.write_bytes(gzip.compress(b"archive"))
+    assert read_bytes("data", archive) == archive.read_bytes()  # its reader unpacks it
 
 
 @pytest.mark.parametrize(

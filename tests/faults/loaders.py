@@ -4,6 +4,7 @@ import functools
 import hashlib
 import inspect
 import io
+import json
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -70,6 +71,13 @@ def sequences(folder: Path, random: Random, patch: pytest.MonkeyPatch, suffix: s
         arrays[name] = random.choice(WRONG_ARRAYS)(arrays[name])
     if path.suffix == ".npz":
         np.savez(path, **arrays)
+    elif path.suffix == ".jsonl":
+        try:
+            columns = {name: array.tolist() for name, array in arrays.items()}
+            rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=False))
+            path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        except TypeError:  # what JSON cannot hold
+            return sequences(folder, random, patch, suffix, is_wrong)
     else:
         pyarrow = pytest.importorskip("pyarrow")
         from pyarrow import parquet
@@ -174,7 +182,7 @@ LOADERS: dict[str, Maker] = {
     "text_file.corpus.data_dir": cached_text,
     **{
         f"sequences.data {suffix}{' wrong' * is_wrong}": functools.partial(sequences, suffix=suffix, is_wrong=is_wrong)
-        for suffix in (".npz", ".parquet")
+        for suffix in (".npz", ".parquet", ".jsonl")
         for is_wrong in (False, True)
     },
     **{

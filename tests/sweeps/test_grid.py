@@ -10,6 +10,7 @@ import pytest
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from gyral.config.overrides import combine
 from gyral.core.cache import cache_directory
 from gyral.reports import catalogue as sweeps
 from tests.helpers.running import SMALL, choices, compose_config, invoke, load_last, spawn
@@ -246,3 +247,45 @@ def test_joblib_runs_the_jobs_of_a_sweep_side_by_side(tmp_path: Path) -> None:
     again = spawn("-m", "src.train", "-m", *arguments, f"hydra.sweep.dir={tmp_path}/wider", "model.cell.hidden_size=2")
     assert again.status == 0, again.err
     assert set(markers(tmp_path / "wider").values()) == {"DONE"}
+
+
+def test_values_vary_together_in_jobs_directories_and_the_report(tmp_path: Path) -> None:
+    sizes, rates = "model.cell.hidden_size=8,16", "optimizer.lr=0.01,0.001"
+    command = ["-m", *SHORT, "model=rnn", "task=copy", sizes, rates, "seed=1,2", f"hydra.sweep.dir={tmp_path}"]
+    outcome = invoke(*command, "hydra.sweeper.together=[model.cell.hidden_size,optimizer.lr]")
+    assert outcome.status == 0, outcome.err
+    assert outcome.out.startswith("4 jobs in ")
+    names = [path.parent.name for path in tmp_path.rglob("DONE")]
+    pairs = {("hidden_size=16" in name, "lr=0.001" in name) for name in names}
+    assert (len(names), pairs) == (4, {(False, False), (True, True)})
+    report = invoke(f"sweep={tmp_path}", entry="report")
+    assert report.status == 0, report.err
+    assert "missing" not in report.out
+    assert "RNN hidden size = 8, learning rate = 0.01 " in report.out
+    assert "RNN hidden size = 16, learning rate = 0.001 " in report.out
+
+
+@pytest.mark.parametrize(
+    ("together", "said"),
+    [
+        ("[seed,optimizer.lr]", "must have as many values of each key; seed has 3, optimizer.lr has 2"),
+        ("[seed,optimizer.eps]", "optimizer.eps is no axis of the sweep; it has "),
+        ("[[seed,model],[seed,optimizer.lr]]", "seed is there twice; axes are "),
+    ],
+)
+def test_keys_that_cannot_vary_together_are_one_line(together: str, said: str, tmp_path: Path) -> None:
+    axes = ("task=copy", "model=rnn,gru,lstm", "optimizer.lr=0.01,0.1", "seed=1,2,3")
+    outcome = invoke("-m", *axes, f"hydra.sweep.dir={tmp_path}", f"hydra.sweeper.together={together}")
+    assert outcome.status == 1
+    assert outcome.err.startswith("error: hydra.sweeper.together=")
+    assert said in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_combinations_keep_the_order_of_the_axes() -> None:
+    axes = {"a": ["a=1", "a=2"], "b": ["b=1"], "c": ["c=1", "c=2"]}
+    assert combine(axes) == [("a=1", "b=1", "c=1"), ("a=1", "b=1", "c=2"), ("a=2", "b=1", "c=1"), ("a=2", "b=1", "c=2")]
+    assert combine(axes, ["c", "a"]) == [("a=1", "b=1", "c=1"), ("a=2", "b=1", "c=2")]
+    assert combine(axes, [["a", "c"], ["b"]]) == combine(axes, ["a", "c"])
+    assert combine({}) == [()]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, UserError
 from gyral.tasks import base
 from gyral.tasks.objective import Classification, Regression
 from gyral.tasks.rendering import align, describe_value
@@ -49,7 +49,8 @@ def test_baseline_is_the_loss_of_the_best_predictor_without_inputs(tmp_path: Pat
     arrays = {"inputs": np.ones((8, 3)), "y": np.arange(8.0), "c": np.array([0, 0, 0, 1, 0, 1, 1, 1])}
     np.savez(tmp_path / "mine.npz", split=split, **arrays)
     options = {"data": str(tmp_path / "mine.npz")}
-    assert build_task(*SMALL, targets="y", **options).baseline == pytest.approx((4.5**2 + 5.5**2) / 2)
+    regression = build_task(*SMALL, targets="y", objective="regression", **options)
+    assert regression.baseline == pytest.approx((4.5**2 + 5.5**2) / 2)
     assert build_task(*SMALL, targets="c", **options).baseline == pytest.approx(-math.log(2 / 6))
 
 
@@ -154,3 +155,24 @@ def test_r2_of_constant_targets_is_one_or_zero(outputs: list[float], expected: f
 def test_targets_of_another_shape_than_the_outputs_are_an_error() -> None:
     with pytest.raises(ValueError, match=r"shapes \(4, 3, 1\) and \(4, 3\), which must be equal"):
         Regression(1).loss(torch.zeros(4, 3, 1), torch.zeros(4, 3))
+
+
+def test_labels_are_shown_and_must_be_those_of_the_checkpoint(tmp_path: Path) -> None:
+    labels = np.array(["left", "right"] * 10)
+    np.savez(
+        tmp_path / "mine.npz", inputs=np.ones((20, 3)) / 2, targets=labels, split=["train", "train", "val", "test"] * 5
+    )
+    task = build_task(*SMALL, data=str(tmp_path / "mine.npz"))
+    batch = next(iter(task.data.loader("test")))
+    lines = task.render(batch, task.predict(batch)).splitlines()
+    assert lines[1].split() == ["target", "right"]
+    assert lines[2].split()[1] in ("left", "right")
+    checkpoint: dict[str, Any] = {}
+    task._losses = []
+    task.on_save_checkpoint(checkpoint)
+    assert checkpoint["labels"] == ["left", "right"]
+    task.check_checkpoint(checkpoint)
+    with pytest.raises(
+        UserError, match=r"^mine.npz: the training split has the labels left, right; those of the checkpo"
+    ):
+        task.check_checkpoint({"labels": ["down", "up"]})

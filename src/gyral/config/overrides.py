@@ -1,10 +1,15 @@
 """Overrides as text in Hydra's grammar."""
 
 import re
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
+
+from gyral.core.errors import OptionError
 
 SWEEP = re.compile(r"\s*(choice|range|interval|glob|sort|shuffle|tag)\(")  # functions of several values
 MOST_VALUES = 10_000
@@ -92,6 +97,37 @@ def _as_hydra_writes(value: str) -> str:
     if value.startswith(("[", "{")) and not re.search(r"['\"\\]", value):
         return re.sub(r"\s*([,:])\s*", r"\1", value)
     return value
+
+
+def combine(axes: Mapping[str, Sequence[str]], together: Any = ()) -> list[tuple[str, ...]]:
+    """Return every combination of the overrides of axes, in the order of the axes.
+
+    Args:
+        axes: the overrides of each axis by its key.
+        together: keys whose axes vary together: the first override of one with the first of the others, and so on. Or a
+            list of such lists of keys.
+
+    Raises:
+        OptionError: a key is no axis or is given twice, or the axes of a list have different lengths.
+    """
+    groups = [list(together)] if together and all(isinstance(key, str) for key in together) else list(together)
+    keys = [key for group in groups for key in group]
+    option = "hydra.sweeper.together"
+    for group in groups:
+        lengths = {key: len(axes.get(key, ())) for key in group}
+        for key, length in lengths.items():
+            if length == 0 or keys.count(key) > 1:
+                reason = f"{key} is no axis of the sweep; it has" if length == 0 else f"{key} is there twice; axes are"
+                raise OptionError(option, together, f"{reason} {', '.join(axes)}")
+        if len({*lengths.values()}) > 1:
+            counted = ", ".join(f"{key} has {length}" for key, length in lengths.items())
+            raise OptionError(option, together, f"must have as many values of each key; {counted}")
+    units = [group for group in groups if group] + [[key] for key in axes if key not in keys]
+    units.sort(key=lambda unit: min(map([*axes].index, unit)))
+    found = product(*(zip(*(axes[key] for key in unit), strict=True) for unit in units))
+    order = [key for unit in units for key in unit]
+    places = [order.index(key) for key in axes]
+    return [tuple(words[place] for place in places) for words in (sum(parts, ()) for parts in found)]
 
 
 def is_sweep(override: str) -> bool | None:

@@ -25,7 +25,6 @@ from omegaconf import ListConfig
 
 from gyral.config.groups import CONFIG_PATH
 from gyral.config.plain import walk
-from gyral.config.resolvers import RUN_CONFIG
 from gyral.core.errors import OptionError
 
 TARGET = "_target_"
@@ -56,7 +55,7 @@ def check_names(config: dict[str, Any], option: str, directory: Path, trust: Any
     """
 
     def refused(key: str, name: Any, reason: str) -> OptionError:
-        return OptionError(option, directory, f"{RUN_CONFIG} names {name} ({key}), which {reason}")
+        return OptionError(option, directory, f"its configuration names {name} ({key}), which {reason}")
 
     trusted = trusted_modules(trust)
     foreign = _foreign_names(config)

@@ -1,7 +1,9 @@
-"""Files that the user names as inputs. Every loader opens them here."""
+"""Files that the user names as inputs. Every loader opens them here. A file whose name ends in .gz is unpacked."""
 
+import gzip
 import io
 import stat
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,22 +23,37 @@ KINDS = {
 def open_input(option: str, value: Any, file: Path | None = None) -> Iterator[io.BufferedReader]:
     """Open a file for reading bytes; within this context, errors of the operating system name the option and the file.
 
+    The bytes of a file `*.gz` are unpacked, except those of an archive `*.tar.gz`.
+
     Args:
         option: the option that names the file.
         value: its value.
         file: path of the file. None: the value is the path.
 
     Raises:
-        OptionError: the file cannot be read. Named pipes and devices are refused, because reads may block forever.
+        OptionError: the file cannot be read, or is not a complete gzip file. Named pipes and devices are refused,
+            because reads may block forever.
     """
     path = Path(value) if file is None else file
     check_file(option, value, path)
     try:
         with path.open("rb") as content:
-            yield content
+            yield io.BufferedReader(gzip.GzipFile(fileobj=content)) if is_packed(path) else content
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise OptionError(option, value, f"{_at(path, value)}is not a complete gzip file ({error})") from None
     except OSError as error:
         reason = f"cannot be read ({error.strerror or error})"
         raise OptionError(option, value, _at(path, value) + reason) from None
+
+
+def is_packed(path: Path) -> bool:
+    """Return whether a file is a single one that is packed with gzip, by its name."""
+    return path.name.lower().endswith(".gz") and not path.name.lower().endswith(".tar.gz")
+
+
+def suffix_of(path: Path) -> str:
+    """Return the suffix of a file name in lower case; that before .gz of a packed file."""
+    return (path.with_suffix("") if is_packed(path) else path).suffix.lower()
 
 
 def read_bytes(option: str, value: Any, file: Path | None = None) -> bytes:

@@ -99,6 +99,27 @@ def line_examples(lines: BinaryIO) -> Iterator[RawExample]:
             yield RawExample(f"{name}:{number}", line, position / max(size, position))  # a file may grow
 
 
+def json_examples(lines: BinaryIO) -> Iterator[RawExample]:
+    """Yield the records of an open file of JSON lines, or of one JSON array, each as bytes of JSON.
+
+    Raises:
+        UserError: an array that is not JSON. The message names the first wrong line.
+    """
+    begin = lines.peek(2**12).removeprefix(codecs.BOM_UTF8).lstrip()[:2]  # type: ignore[attr-defined]
+    if not begin.startswith(b"["):
+        yield from line_examples(lines)
+        return
+    name = Path(lines.name).name
+    try:
+        records = json.loads(lines.read().decode("utf-8-sig", "replace"), strict=False)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{lines.name}, line {error.lineno}: is not JSON: {error.msg}") from None
+    except RecursionError:
+        raise UserError(f"{lines.name}: has too deeply nested values") from None
+    for number, record in enumerate(records, start=1):
+        yield RawExample(f"{name}:record {number}", json.dumps(record).encode(), number / len(records))
+
+
 def load_line(line: bytes) -> Any:
     """Return the content of a line of JSON.
 

@@ -1,6 +1,5 @@
 """The sweeps of tables, which a report shows, and the plans of other sweeps. Imports no torch."""
 
-import itertools
 import math
 import os
 from collections.abc import Iterable
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gyral.config.groups import choices, load_table, served
-from gyral.config.overrides import undefer_option, values_of_text
+from gyral.config.overrides import combine, undefer_option, values_of_text
 from gyral.config.roles import PROCESS, role_of
 from gyral.config.tables import COLUMN, PROTOCOL
 from gyral.core.checks import check_boolean, check_choice
@@ -244,7 +243,11 @@ def planned(directory: Path) -> Plan:
     if any(values is None for _, values in axes) or math.prod(len(values or ()) for _, values in axes) > MOST_JOBS:
         return Plan()
     ours = [override for override in hydra.overrides.hydra if not override.startswith("hydra.mode=")]
-    combined = itertools.product(*([f"{key}={value}" for value in values or ()] for key, values in axes))
+    named = {key: [f"{key}={value}" for value in values or ()] for key, values in axes}
+    try:
+        combined = combine(named, hydra.sweeper.get("together") or ())
+    except (OptionError, TypeError):  # the file may be somebody else's
+        return Plan()
     jobs = dict.fromkeys(map(job_of, combined))
     return Plan(tuple(jobs), typed([*program("train"), "-m", *given, *ours]))
 

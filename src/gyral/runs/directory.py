@@ -100,13 +100,30 @@ def load_run(directory: Path, trust: Any = None, option: str = "run") -> Run:
         raise OptionError(option, directory, f"must be a run directory, one that holds {CONFIG}")
     check_links(directory, option)
     run = _read_run(directory)
-    config = plain_values(run.config)
-    check_names(config, option, directory, trust)
+    check_saved_config(plain_values(run.config), directory, option, trust, directory / CONFIG)
+    return run
+
+
+def check_saved_config(
+    config: dict[str, Any], origin: Path, option: str, trust: Any = None, file: Path | None = None
+) -> None:
+    """Check that a saved configuration may be instantiated, before anything is imported.
+
+    Args:
+        config: the configuration, as plain containers.
+        origin: the run directory, or the checkpoint.
+        option: the option that gives it, for errors.
+        trust: as for `load_run`.
+        file: the file that contains it. None: `origin`.
+
+    Raises:
+        UserError: it names what is not trusted, or lacks a section.
+    """
+    check_names(config, option, origin, trust)
     for key in (*SECTIONS, *OPTIONS):
         value = config.get(key)
         if key not in config or (key in SECTIONS and not isinstance(value, dict) and (key in NOT_NULL or value)):
-            raise UserError(f"{directory / CONFIG}: has no {'section' if key in SECTIONS else 'option'} {key}")
-    return run
+            raise UserError(f"{file or origin}: has no {'section' if key in SECTIONS else 'option'} {key}")
 
 
 def check_links(directory: Path, option: str) -> None:

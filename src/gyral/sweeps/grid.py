@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.errors import describe
 from gyral.config.groups import choices, load_choice, load_table, served
-from gyral.config.overrides import undefer_option
+from gyral.config.overrides import combine, undefer_option
 from gyral.config.tables import PROTOCOL
 from gyral.core.errors import JobError, OptionError, SweepError, UserError
 from gyral.core.files import write_atomically
@@ -138,10 +138,17 @@ class Grid(BaseSweeper):
         choose: lists of values by key, and a `seed`. Every combination first runs with each of these values and this
             seed, and then, with its own seeds, with the values that were the best on the validation split. A key that
             the command line has is not chosen.
+        together: keys whose values vary together, or a list of such lists, see `gyral.config.overrides.combine`.
     """
 
-    def __init__(self, params: dict[str, Any] | None = None, choose: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        params: dict[str, Any] | None = None,
+        choose: dict[str, Any] | None = None,
+        together: Sequence[Any] = (),
+    ) -> None:
         super().__init__(params)
+        self.together = list(together or ())
         self.choose = dict(choose or {})
 
     def sweep(self, arguments: list[str]) -> None:
@@ -151,19 +158,20 @@ class Grid(BaseSweeper):
             table = served("experiment").get(row)
             self.params["experiment"] = row if table is None else f"{load_table(table).experiment}/{PROTOCOL}"
         given = self.overrides(arguments)
-        axes = [[f"{key}={value}" for value in values_of(override)] for key, override in given.items()]
+        axes_of = {key: [f"{key}={value}" for value in values_of(override)] for key, override in given.items()}
+        axes, jobs = list(axes_of.values()), combine(axes_of, self.together)
         seed = f"seed={self.choose.pop('seed', 0)}"
         chosen = [[f"{key}={value}" for value in values] for key, values in self.choose.items() if key not in given]
-        unseeded = [axis for axis in axes if not axis[0].startswith("seed=")]
-        trials = list(product(*unseeded, *chosen, [seed])) if chosen else []
-        self.check([*unseeded, *chosen] if chosen else axes)
+        combinations = [tuple(word for word in job if not word.startswith("seed=")) for job in jobs]
+        own = dict.fromkeys(combinations)
+        trials = [(*words, *values, seed) for words, *values in product(own, *chosen)] if chosen else []
+        self.check([job[:-1] for job in trials] or jobs, [*axes, *chosen])
         plan = self.directory / PLAN
         if (earlier := read_plan(self.directory)) is not None:
             check_current(earlier, plan, self.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         write_atomically(plan, OmegaConf.to_yaml(self.config))
         shared = [axis[0] for axis in axes if len(axis) == 1]
-        jobs = list(product(*axes))
         total = len(trials) + len(jobs)
         counted = f"{'1 job' if total == 1 else f'{total} jobs'} in {self.directory}"
         if trials:
@@ -172,10 +180,8 @@ class Grid(BaseSweeper):
         print(counted, f", all with {' '.join(shared)}" if shared else "", sep="", flush=True)
         started = jobs
         if trials:
-            best = best_values(
-                self.run_jobs(enumerate(trials), len(trials), shared, raises=False, is_last=False), len(unseeded)
-            )
-            combinations = [tuple(word for word in job if not word.startswith("seed=")) for job in jobs]
+            outcomes = self.run_jobs(enumerate(trials), len(trials), shared, raises=False, is_last=False)
+            best = best_values(outcomes, len(combinations[0]))
             started = [(*job, *best[own]) for job, own in zip(jobs, combinations, strict=True) if own in best]
         for _ in self.run_jobs(enumerate(started, len(trials)), len(started), shared):
             pass
@@ -183,18 +189,21 @@ class Grid(BaseSweeper):
             counted = f"{len(jobs) - len(started)} of {len(jobs)} jobs did not start"
             raise SweepError(f"{counted}: no run with {seed} has finished for them, see above")
 
-    def check(self, axes: Sequence[Sequence[str]]) -> None:
+    def check(self, jobs: Sequence[Sequence[str]], axes: Sequence[Sequence[str]]) -> None:
         """Raise the error of an unknown choice or key, before the first job starts."""
         # that a value of an option cannot be used is an error of its job alone
-        choices_or_keys = [axis if is_group(axis[0]) else [axis[0].partition("=")[0]] * len(axis) for axis in axes]
+        choices_or_keys = {
+            word: word if is_group(axis[0]) else axis[0].partition("=")[0] for axis in axes for word in axis
+        }
         validated: set[str] = set()
-        for number, (job, checked) in enumerate(zip(product(*axes), product(*choices_or_keys), strict=True), 1):
+        for number, job in enumerate(jobs, 1):
+            checked = [choices_or_keys[word] for word in job]
             if not validated.issuperset(checked):
                 validated.update(checked)
                 try:
                     self.validate_batch_is_legal([job])
                 except ConfigCompositionException as error:
-                    raise explain_refusal(error, number, job, axes) from error
+                    raise explain_refusal(error, number, len(jobs), job, axes) from error
 
     def conclude(self) -> None:
         if self.after_sweep is not None:
@@ -249,18 +258,22 @@ def describe_failure(finished: FinishedJob) -> str:
     return f"{finished.job.name}: {str(finished.error).removeprefix(f'{finished.job.directory}: ')}"
 
 
-def explain_refusal(error: Exception, number: int, job: Sequence[str], axes: Sequence[Sequence[str]]) -> Exception:
+def explain_refusal(
+    error: Exception, number: int, total: int, job: Sequence[str], axes: Sequence[Sequence[str]]
+) -> Exception:
     """Return the error of a job that cannot be composed; if its model lacks an option of another, with what to write.
 
     Args:
         error: the error of the composition.
         number: number of the job, from 1.
+        total: number of jobs.
         job: its overrides.
         axes: the values of each axis of the sweep.
     """
-    total, words = math.prod(map(len, axes)), [override.partition("=") for override in job]
-    message = describe(error)
-    for (group, _, choice), axis in zip(words, axes, strict=True):
+    words, message = [override.partition("=") for override in job], describe(error)
+    axis_of = {word: axis for axis in axes for word in axis}
+    for group, _, choice in words:
+        axis = axis_of[f"{group}={choice}"]
         others = [value.partition("=")[2] for value in axis if value != f"{group}={choice}"]
         for key, _, value in words:
             if not others or not key.startswith(f"{group}.") or not message.startswith(f"{key}: "):

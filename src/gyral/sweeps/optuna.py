@@ -12,7 +12,7 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,7 @@ class Tune(BaseSweeper):
         sampler: node of a class of optuna.samplers, without its seed.
         pruner: node of a class of optuna.pruners; None: no pruning.
         seed: seed of the sampler.
+        together: must be empty; it is an option of sweeps over all combinations.
 
     Raises:
         UserError: Optuna is not installed.
@@ -78,8 +79,13 @@ class Tune(BaseSweeper):
         sampler: DictConfig,
         pruner: DictConfig | None,
         seed: int,
+        together: Sequence[Any] = (),
     ) -> None:
         super().__init__(params)
+        if together:
+            raise OptionError(
+                "hydra.sweeper.together", list(together), "must be [] for a search, which draws each option"
+            )
         import_extra("optuna", "sweep=tune", "tune")
         self.n_trials = check_integer("hydra.sweeper.n_trials", n_trials)
         self.seed = check_integer("hydra.sweeper.seed", seed, minimum=0)

@@ -52,6 +52,8 @@ def definition(name: str, words: Sequence[str] = ()) -> str:
     searches = str(sweeper.get("_target_")).endswith(f".{SEARCHER}")
     axes = {str(key): _parse(f"{key}={values}") for key, values in (sweeper.get("params") or {}).items()}
     further = set(map(str, load_choice("sweep", name))) - SECTIONS
+    if sweeper.get("together"):
+        raise OptionError("sweep", name, "W&B's agents run every combination, without hydra.sweeper.together")
     if not axes or (further and not searches):
         reason = f"W&B's agents know axes alone; write {', '.join(sorted(further))} below hydra.sweeper.params"
         raise OptionError("sweep", name, reason if axes else "has no axes in hydra.sweeper.params")

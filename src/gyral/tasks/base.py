@@ -1,9 +1,11 @@
 """The base classes of all tasks: training step, evaluation, logging, and the state that checkpoints hold."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from importlib import import_module
+from os import PathLike
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 from pytorch_lightning import LightningModule
@@ -12,8 +14,9 @@ from torch import Tensor, nn
 from gyral.cells.inputs import MaskedInputs
 from gyral.core.checks import check_boolean, check_choice, check_integer
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, UserError
 from gyral.core.measures import OF_OBJECTIVES, Measure, Remark
+from gyral.data.batching import Stream
 from gyral.models.attention import ReadoutFactory
 from gyral.models.sequence import SequenceModel
 from gyral.tasks.data_module import SplitData
@@ -62,6 +65,8 @@ class Task(LightningModule, ABC, Generic[Data]):
             measure. By default the measures of the objectives in `gyral.tasks.objective`.
         remarks: remarks on results from other data than the configuration names; their metrics are `data_metrics`.
         unit: what `amount` counts, in the plural. The speed of training is logged as `train/<unit>_a_second`.
+        lr: the learning rate, in place of that of the optimizer's options. None: that of the options. `Tuner.lr_find`
+            of Lightning sets it.
         train_loss: mean training loss over the last logging interval; None before the first.
 
     Raises:
@@ -102,6 +107,7 @@ class Task(LightningModule, ABC, Generic[Data]):
         self.monitor = check_choice("monitor", monitor, [f"val/{name}" for name in self.metrics.names])
         self.mode = check_choice("mode", mode, ("min", "max"))
         self.train_loss: float | None = None
+        self.lr: float | None = None
         self.optimization = Optimization(optimizer, scheduler)
         self._losses: list[Tensor] = []
         self._weight = 1.0  # of this process's rows of the batch; the mean over all processes is 1
@@ -204,6 +210,12 @@ class Task(LightningModule, ABC, Generic[Data]):
         self._weight = world_size() * (own_count / count).item()
         return own
 
+    def on_train_epoch_start(self) -> None:
+        stream: Any = self.trainer.train_dataloader
+        if isinstance(stream, Stream) and stream.position >= len(stream):  # the trainer would run empty epochs for ever
+            reason = f"the training stream has ended after {self.global_step} of {self.trainer.max_steps} steps"
+            raise UserError(f"{reason}; set Trainer(accumulate_grad_batches=…), which must not change during training")
+
     def training_step(self, batch: Any, index: int) -> Tensor:
         outputs = self(batch)
         # The mean over no targets is NaN.
@@ -212,7 +224,8 @@ class Task(LightningModule, ABC, Generic[Data]):
             loss = loss * self._weight
         self._losses.append(loss.detach())
         updates = (index + 1) % self.trainer.accumulate_grad_batches == 0
-        if updates and (self.global_step + 1) % self.trainer.log_every_n_steps == 0:
+        interval = self.trainer.log_every_n_steps  # 0: a trainer that logs nothing
+        if updates and interval and (self.global_step + 1) % interval == 0:
             # Not self.log: Lightning would convert the tensor to a number at every step, for the progress bar.
             self.train_loss = torch.tensor(self._unlogged_losses()).mean().item()
             self._losses.clear()
@@ -238,6 +251,13 @@ class Task(LightningModule, ABC, Generic[Data]):
 
     def test_step(self, batch: Any, index: int) -> None:
         self._evaluate(batch)
+
+    def predict_step(self, batch: Any, index: int) -> Any:
+        """Return the predictions for all rows of a batch, of which `trainer.predict` makes a list.
+
+        In this base class, they are those of `predict`. A task that generates texts returns a list of texts.
+        """
+        return self.predict(batch)
 
     def _evaluate(self, batch: Any) -> None:
         if not len(self.targets(batch)):  # The batch has fewer rows than there are processes.
@@ -283,8 +303,32 @@ class Task(LightningModule, ABC, Generic[Data]):
             UserError: the contents belong to another task.
         """
 
+    @classmethod
+    def load_from_checkpoint(
+        cls, checkpoint_path: str | PathLike[str], map_location: Any = None, *, trust: str | Sequence[str] = ()
+    ) -> Self:
+        """Return the trained task of a checkpoint in eval mode, built from the configuration in the checkpoint.
+
+        It is what `gyral.load` returns. Lightning's own method calls the constructor of the class with what the file
+        contains. Here, the file is read as plain values and tensors; it cannot execute code.
+
+        Args:
+            checkpoint_path: the file that a trainer has written.
+            map_location: the device of the task, such as "cpu". None: that of the trainer in the configuration.
+            trust: the modules besides Gyral's own that the configuration may name, see `gyral.load`.
+
+        Raises:
+            UserError: the file is not a checkpoint, has no configuration, is of another class of tasks, or names what
+                is not trusted.
+        """
+        # a task does not know the configuration from which it was built
+        task = import_module("gyral").load(checkpoint_path, trust=trust)
+        if not isinstance(task, cls):
+            raise UserError(f"{checkpoint_path}: is a checkpoint of {type(task).__name__}, not of {cls.__name__}")
+        return task if map_location is None else task.to(map_location)
+
     def configure_optimizers(self) -> Any:
-        return self.optimization.configure(self)
+        return self.optimization.configure(self, self.lr)
 
     def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
         """Take a step of the optimizer, then call `after_optimizer_step(steps, optimizer)` of modules that have it."""

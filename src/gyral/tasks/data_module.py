@@ -73,6 +73,9 @@ class SplitData(LightningDataModule, ABC):
     def test_dataloader(self) -> Iterable[Any]:
         return self.loader("test")
 
+    def predict_dataloader(self) -> Iterable[Any]:
+        return self.loader("test")
+
 
 class ExampleData(SplitData):
     """Examples of different lengths: training batches of similar lengths, one pass over the other splits.

@@ -1,6 +1,6 @@
 """The optimizer and the learning-rate schedule of a task."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,13 +29,13 @@ class GroupedOptimizer:
         OptionError: An argument is out of bounds.
     """
 
-    def __init__(self, make: Callable[[Any], Optimizer], decay: str = "all", dynamics_lr: float = 1.0) -> None:
+    def __init__(self, make: Callable[..., Optimizer], decay: str = "all", dynamics_lr: float = 1.0) -> None:
         self.make = make
         self.decay = check_choice("optimizer.decay", decay, ("all", "matrices"))
         self.dynamics_lr = check_real("optimizer.dynamics_lr", dynamics_lr, minimum=0)
 
-    def __call__(self, model: nn.Module) -> Optimizer:
-        """Return the optimizer, with one group of parameters if all are treated alike."""
+    def __call__(self, model: nn.Module, **options: Any) -> Optimizer:
+        """Return the optimizer, with one group of parameters if all are treated alike; options are those of `make`."""
         groups: dict[tuple[bool, bool], list[nn.Parameter]] = {(True, False): []}  # by decay and learning rate
         for path, parameter in model.named_parameters():
             owner, _, name = path.rpartition(".")
@@ -44,8 +44,8 @@ class GroupedOptimizer:
             decays = self.decay == "all" or is_matrix
             groups.setdefault((decays, is_dynamic and self.dynamics_lr != 1), []).append(parameter)
         if len(groups) == 1:
-            return self.make(model.parameters())
-        optimizer = self.make([{"params": parameters} for parameters in groups.values()])
+            return self.make(model.parameters(), **options)
+        optimizer = self.make([{"params": parameters} for parameters in groups.values()], **options)
         for (decays, is_dynamic), group in zip(groups, optimizer.param_groups, strict=True):
             if not decays:
                 group["weight_decay"] = 0.0
@@ -54,7 +54,7 @@ class GroupedOptimizer:
         return optimizer
 
 
-OptimizerFactory = GroupedOptimizer | Callable[[Iterable[nn.Parameter]], Optimizer]
+OptimizerFactory = GroupedOptimizer | Callable[..., Optimizer]
 
 
 class Optimization:
@@ -76,15 +76,21 @@ class Optimization:
         self._plateau: ReduceLROnPlateau | None = None
         self._plateau_state: dict[str, Any] | None = None
 
-    def configure(self, model: nn.Module) -> Any:
+    def configure(self, model: nn.Module, lr: float | None = None) -> Any:
         """Return, for the parameters of a model, what `LightningModule.configure_optimizers` returns.
+
+        Args:
+            model: the model.
+            lr: the learning rate. None: that of the optimizer's options.
 
         Raises:
             OptionError: the optimizer's ε is zero in the dtype of the parameters.
         """
         make = self._make_optimizer
         assert make is not None, "the task was built without an optimizer"
-        optimizer = make(model) if isinstance(make, GroupedOptimizer) else make(model.parameters())
+        options = {} if lr is None else {"lr": lr}
+        parameters: Any = model if isinstance(make, GroupedOptimizer) else model.parameters()
+        optimizer = make(parameters, **options)
         _check_epsilon(optimizer)
         if self._make_scheduler is None:
             return optimizer

@@ -13,6 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
+from gyral.core.errors import UserError
+from gyral.core.inputs import excerpt
 from gyral.data.batching import IGNORED, Batch
 from gyral.data.sequences import corpus
 from gyral.data.sequences.corpus import Sequences, SplitExamples
@@ -52,15 +54,14 @@ class SequencesData(ExampleData):
 class SequencesTask(SequenceTask[SequencesData]):
     """Any data set of sequences with classes or real values as targets.
 
-    Integer inputs in the file are tokens, and integer targets are classes. The baseline is the loss on the test split
-    of
-    a predictor that knows only the targets of the training split: the frequencies of the classes, or the mean of the
-    real values.
+    Integer inputs in the file are tokens, and integer targets or texts are classes. The baseline is the loss on the
+    test split of a predictor that knows only the targets of the training split: the frequencies of the classes, or the
+    mean of the real values.
 
     Args:
         model: makes the model from the sizes of the task.
-        data, inputs, targets, lengths, split, per_step, val_fraction, test_fraction, split_seed: see
-            `gyral.data.sequences.corpus.load`.
+        data, inputs, targets, lengths, split, per_step, objective: see `gyral.data.sequences.corpus.load`.
+        val_fraction, test_fraction, split_seed: see `gyral.data.sequences.corpus.load`.
         batch_size, data_seed: see `SequencesData`.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
@@ -78,6 +79,7 @@ class SequencesTask(SequenceTask[SequencesData]):
         lengths: str | None = "lengths",
         split: str | None = "split",
         per_step: bool | None = None,
+        objective: str | None = None,
         val_fraction: float = 0.1,
         test_fraction: float = 0.1,
         split_seed: int = 0,
@@ -92,23 +94,24 @@ class SequencesTask(SequenceTask[SequencesData]):
             lengths=lengths,
             split=split,
             per_step=per_step,
+            objective=objective,
             val_fraction=val_fraction,
             test_fraction=test_fraction,
             split_seed=split_seed,
         )
-        objective: Objective
+        predicted: Objective
         train, test = sequences.targets_of("train"), sequences.targets_of("test")
         if sequences.classes is None:
-            objective, baseline = Regression(sequences.target_size), constant_loss(train, test)
+            predicted, baseline = Regression(sequences.target_size), constant_loss(train, test)
         else:
-            objective = Classification(sequences.classes)
+            predicted = Classification(sequences.classes)
             baseline = frequency_loss(train, test, sequences.classes)
         super().__init__(
             model,
             SequencesData(sequences, batch_size=batch_size, data_seed=data_seed),
             vocabulary_size=sequences.vocabulary_size,
             input_size=sequences.input_size,
-            objective=objective,
+            objective=predicted,
             readout=None if sequences.per_step else LastStep,
             baseline=baseline,
             max_writes=int(sequences.lengths.max()),
@@ -121,8 +124,22 @@ class SequencesTask(SequenceTask[SequencesData]):
         lines = {"input": [describe_value(step) for step in batch.inputs[row, :length].tolist()]}
         for name, values in (("target", batch.targets[row].tolist()), ("prediction", predicted[row].tolist())):
             shown = values[:length] if self.data.sequences.per_step else [values]
-            lines[name] = ["·" if value == IGNORED else describe_value(value) for value in shown]
+            lines[name] = ["·" if value == IGNORED else self._describe(value) for value in shown]
         return align(lines)
+
+    def _describe(self, target: Any) -> str:
+        labels = self.data.sequences.labels
+        return labels[target] if labels else describe_value(target)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["labels"] = list(self.data.sequences.labels)
+
+    def check_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        saved, own = checkpoint.get("labels", []), list(self.data.sequences.labels)  # older versions had no labels
+        if saved != own:
+            reason = f"{self.data.sequences.name}: the training split has the labels {excerpt(own) or 'none'}"
+            raise UserError(f"{reason}; those of the checkpoint are {excerpt(map(str, saved)) or 'none'}")
 
 
 def describe(sequences: Sequences, batch_size: int) -> str:

@@ -229,7 +229,7 @@ class TextTask(SequenceTask[TextData]):
         self.ngrams = [check_integer("ngrams", order, maximum=longest) for order in ngrams]
         self._states: dict[bool, Any] = {}  # after the last window of training (True) and of evaluation (False)
         self._regularization: Tensor | None = None  # penalty of the last window that `forward` has read in training
-        self._steps = window  # number of tokens per row in this training step
+        self._lengths: list[int] = []  # tokens per row of the windows of this training step
 
     @classmethod
     def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
@@ -269,7 +269,7 @@ class TextTask(SequenceTask[TextData]):
         return loss * batch.targets.shape[1] if self.reduction == "sum" else loss
 
     def on_train_batch_start(self, batch: Window, index: int) -> None:
-        self._steps = batch.inputs.shape[1]
+        self._lengths.append(batch.inputs.shape[1])
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
@@ -278,10 +278,11 @@ class TextTask(SequenceTask[TextData]):
         rates = [group["lr"] for group in optimizer.param_groups]
         if self.data.window_deviation > 0:
             for group in optimizer.param_groups:
-                group["lr"] *= self._steps / self.data.window
+                group["lr"] *= sum(self._lengths) / len(self._lengths) / self.data.window
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
+        self._lengths.clear()
 
     def test_results(self) -> dict[str, float]:
         results = super().test_results()

@@ -29,6 +29,8 @@ from gyral.training.checkpoints import (
     choose_checkpoint,
     load_checkpoint,
     load_weights,
+    read_saved_config,
+    save_config,
     validate_checkpoint,
 )
 from gyral.training.ddp.strategy import ClusterEnvironment
@@ -102,6 +104,7 @@ def build_task(config: DictConfig) -> Task:
         raise OptionError(
             "model.bidirectional", "true", "must be false: this task predicts the next steps of its input"
         )
+    save_config(task, config)
     return task
 
 
@@ -274,8 +277,9 @@ def load(directory: str | PathLike[str], checkpoint: str = "best", *, trust: str
     `task.data.loader("test")`, which `task.render` draws.
 
     Args:
-        directory: the run directory, or the run's record from `gyral.fit`.
-        checkpoint: "best" or "last".
+        directory: the run directory, or the run's record from `gyral.fit`; or a checkpoint that a trainer of Lightning
+            has written, which contains the configuration.
+        checkpoint: "best" or "last", of a run directory.
         trust: the modules besides Gyral's own that the configuration of the run may name, if you trust the authors of
             the modules and of the run: "my_cells", or several names.
 
@@ -283,15 +287,22 @@ def load(directory: str | PathLike[str], checkpoint: str = "best", *, trust: str
         UserError: the directory holds no run, no checkpoint, or a checkpoint of another model; or the configuration of
             the run names what is not trusted.
     """
-    return load_trained(load_run(Path(directory), trust), checkpoint)[0]
+    path = Path(directory)
+    if path.is_file():
+        return _load_task(read_saved_config(path, trust), path)[0]
+    return load_trained(load_run(path, trust), checkpoint)[0]
 
 
 def load_trained(run: Run, checkpoint: str) -> tuple[Task, int]:
     """Return the trained task of a run, as `load` does, and the number of optimizer steps of the checkpoint."""
-    configure_process(run.config)
-    task = build_task(run.config)
-    path = choose_checkpoint(run.directory, checkpoint)
+    return _load_task(run.config, choose_checkpoint(run.directory, checkpoint))
+
+
+def _load_task(config: DictConfig, path: Path) -> tuple[Task, int]:
+    """Return the task of a configuration with the weights of a checkpoint, and its number of optimizer steps."""
+    configure_process(config)
+    task = build_task(config)
     step = validate_checkpoint(task, path)
     task.load_state_dict(load_checkpoint(path)["state_dict"])
-    trainer = build_trainer(single_process(run.config), run.directory, callbacks=[])
+    trainer = build_trainer(single_process(config), path.parent, callbacks=[])
     return task.to(trainer.strategy.root_device).eval(), step

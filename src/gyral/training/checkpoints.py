@@ -7,6 +7,7 @@ checkpoints, the CRC-32 checksums are verified that an archive has for each of i
 
 import errno
 import hashlib
+import json
 import logging
 import os
 import pickle
@@ -17,12 +18,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import DictConfig
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
+from gyral.config.plain import as_config, plain_values
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.files import replace_when_written
-from gyral.runs.directory import BEST_CHECKPOINT, LAST_CHECKPOINT, METRICS, PREVIOUS_CHECKPOINT, Run
+from gyral.runs.directory import (
+    BEST_CHECKPOINT,
+    CONFIG,
+    LAST_CHECKPOINT,
+    METRICS,
+    PREVIOUS_CHECKPOINT,
+    Run,
+    check_saved_config,
+    load_run,
+    resolve,
+)
 from gyral.runs.metrics_file import read_rows
 from gyral.tasks.base import Task
 
@@ -136,6 +149,38 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     if not isinstance(checkpoint, dict) or not {"state_dict", "global_step", "loops"} <= set(checkpoint):
         raise OptionError("checkpoint", path, "was not written by a training run")
     return checkpoint
+
+
+def save_config(task: Task, config: DictConfig) -> None:
+    """Let the checkpoints of a task contain its configuration, where Lightning saves the arguments of a module."""
+    task.save_hyperparameters(plain_values(resolve(config)), logger=False)
+
+
+def read_saved_config(path: Path, trust: Any = None) -> DictConfig:
+    """Return the configuration of a checkpoint; of one of an older version, that of its run directory.
+
+    Args:
+        path: the checkpoint.
+        trust: the modules besides Gyral's own that the configuration may name, see `gyral.config.trust`.
+
+    Raises:
+        UserError: the file is not a checkpoint, or has no configuration, or one that names what is not trusted.
+    """
+    config = load_checkpoint(path).get(Task.CHECKPOINT_HYPER_PARAMS_KEY)
+    directory = path.absolute().parent.parent
+    if config is None and (directory / CONFIG).is_file():
+        return load_run(directory, trust, "checkpoint").config
+    try:
+        config = json.loads(json.dumps(config))
+    except (TypeError, ValueError, RecursionError):  # a tensor, or a container that contains itself
+        config = None
+    if not isinstance(config, dict):
+        raise OptionError("checkpoint", path, "has no configuration; the task must have been built by gyral.build")
+    try:
+        check_saved_config(config, path, "checkpoint", trust)
+        return as_config(config)
+    except RecursionError:
+        raise OptionError("checkpoint", path, "has a configuration with too deeply nested values") from None
 
 
 def validate_last(task: Task, run_directory: Path) -> int:

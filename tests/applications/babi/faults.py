@@ -29,6 +29,14 @@ def archive(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     return train_on(("task=babi", *MODEL), {**options, "path": str(path)}, [path], ("path",))
 
 
+def own_files(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
+    """Files of the user's, with answers and letters that the release does not have."""
+    paths = [folder / "historias.txt", folder / "preguntas.txt"]
+    for path in paths:
+        path.write_text(STORY.replace("Mary", "Iñaki").replace("bathroom", "baño") * 20, encoding="utf-8")
+    return train_on(("task=babi", *MODEL), {"files": list(map(str, paths))}, paths, ("files",))
+
+
 def story(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     """A file with a story, of which `gyral generate` answers the questions."""
     path = folder / "given.txt"
@@ -37,7 +45,7 @@ def story(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
 
 
 SMALL_RUNS = {"babi": small_run}
-LOADERS = {"babi.data_dir": unpacked, "babi.path": archive, "gyral generate story": story}
+LOADERS = {"babi.data_dir": unpacked, "babi.path": archive, "babi.files": own_files, "gyral generate story": story}
 COMMAND_LINES = (
     (*SMALL_BABI, "model=on_lstm", "model.cell.chunk_size=2", "scheduler=piecewise", "task.attention=true"),
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gyral.core.errors import OptionError
-from gyral.data.babi.corpus import Babi, load, load_generated
+from gyral.data.babi.corpus import Babi, load, load_files, load_generated
 from gyral.data.babi.release import TASKS
 from gyral.data.babi.stories import Question, Story, parse, questions
 from gyral.data.vocabulary import PADDING, UNKNOWN
@@ -158,3 +158,58 @@ def test_generated_splits_differ_and_depend_on_the_seed() -> None:
         load_generated(3, "1k", 1)
     with pytest.raises(OptionError, match=r"^size=5k: must be one of 1k, 10k$"):
         load_generated(1, "5k", 1)
+
+
+SPANISH = (
+    "1 María fue a la cocina.\n2 Iñaki tomó el balón.\n3 ¿Dónde está María?\tcocina\t1\n4 ¿Qué tiene Iñaki?\tel balón"
+)
+OTHER = "1 Zoë nació en Málaga.\r\n2 ¿Dónde nació Zoë?\tMálaga\n"
+
+
+def test_own_files_have_any_names_letters_and_answers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    train, test = tmp_path / "historias.txt", tmp_path / "preguntas.txt"
+    train.write_text("\n".join([SPANISH] * 5), encoding="utf-8")
+    test.write_text(OTHER, encoding="utf-8")
+    found = load_files([train, test], 3)
+    assert counts(found) == [8, 2, 1]
+    assert (found.name, found.classes) == ("historias.txt", ("cocina", "el balón"))
+    assert {"maría", "iñaki", "¿dónde"} <= set(found.vocabulary.symbols)
+    assert [question.supports for question in found.splits["train"][0]] == [(0,), ()]
+    assert found.splits["test"][0][0].task == 3
+    assert (
+        "the answer of 1 of 1 test questions is not in the training split (Málaga): they count as wrong" in caplog.text
+    )
+    assert counts(load_files([train, test, test])) == [10, 1, 1]
+    assert load_files([train, test, train]).splits["val"] == load_files([train, test]).splits["test"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "own.txt: has no question"),
+        ("1 Hola.\n", "own.txt, line 1: the story ends without a question"),
+        ("1 Hola\n2 ¿Qué?\tsí\n", "own.txt, line 1: must be a sentence that ends with '.', or a question with '?'"),
+        ("1 Hola.\n3 ¿Qué?\tsí\n", "own.txt, line 2: starts with '3', and must start with 2, or 1 in a new story"),
+        ("1 Hola.\n2 ¿Qué?\n", "own.txt, line 2: a question without an answer"),
+        ("1 Hola.\n2 ¿Qué?\tsí\t9\n", "own.txt, line 2: its fact 9 is not a preceding sentence of the story"),
+        ("1 Hola.\n2 ¿Qué?\tsí\n", "training has 1 stories, and must have at least 2"),
+        (b"1 Espa\xf1a.\n", "own.txt: is not UTF-8"),
+    ],
+)
+def test_own_files_that_cannot_be_used_are_one_line(content: str | bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.txt"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(OptionError) as raised:
+        load_files([str(path), str(path)])
+    assert str(raised.value).startswith("files=[")
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_own_files_are_two_or_three_and_of_one_task(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"^files=a.txt: must be two files"):
+        load_files("a.txt")
+    with pytest.raises(OptionError, match=r"^qa=all: must be an integer from 1 to 20 for files of your own$"):
+        load_files(["a.txt", "b.txt"], "all")
+    with pytest.raises(OptionError, match=r"^files=.*a.txt: cannot be read \(No such file"):
+        load_files([tmp_path / "a.txt", "b.txt"])

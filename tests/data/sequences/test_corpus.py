@@ -1,5 +1,7 @@
 """Files of sequences: supported content, and errors with the column and the row."""
 
+import gzip
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from gyral.data.splits import SPLITS
 N, T = 10, 4
 TOKENS = np.arange(N * T).reshape(N, T) % 5
 REALS = TOKENS / 3
+LISTS = TOKENS.tolist()
 PARTS = ["train"] * 6 + ["val"] * 2 + ["test"] * 2
 
 
@@ -122,6 +125,96 @@ def test_padding_is_never_read(tmp_path: Path, padding: float) -> None:
     assert torch.equal(whole(found).targets == IGNORED, torch.tensor(~inside))
 
 
+def test_labels_are_classes_in_the_order_of_the_training_split(tmp_path: Path) -> None:
+    labels = ["no", "yes", "maybe", "no", "", "yes", "no", "yes", "maybe", ""]
+    for targets in (labels, np.array(labels, "S"), np.array(labels, "U9")):
+        found = load(write(tmp_path, targets=[*targets[:9], targets[0]], split=PARTS))
+        assert found.labels == ("maybe", "no", "yes")
+        assert whole(found).targets.tolist() == [1, 2, 0, 1, IGNORED, 2, 1, 2, 0, 1]
+    lengths = np.arange(N) % T + 1
+    tags = np.where(np.arange(T) < lengths[:, None], np.array(["b", "a"])[TOKENS % 2], "padding")
+    found = load(write(tmp_path, targets=tags, lengths=lengths, split=PARTS))
+    assert (found.labels, found.per_step) == (("a", "b"), True)
+    assert set(whole(found).targets.flatten().tolist()) == {0, 1, IGNORED}
+
+
+def test_whole_real_numbers_need_the_objective(tmp_path: Path) -> None:
+    path = write(tmp_path, targets=np.arange(N) % 2 * 1.0, split=PARTS)
+    with pytest.raises(OptionError, match=r"array targets: are whole numbers .* set objective=classification or objec"):
+        load(path)
+    assert load(path, objective="classification").classes == 2
+    assert load(path, objective="regression").classes is None
+    integers = load(write(tmp_path, split=PARTS), objective="regression")
+    assert (integers.classes, whole(integers).targets.dtype) == (None, torch.float32)
+    missing = np.where(np.arange(N) == 2, np.nan, np.arange(N) % 2)
+    assert whole(load(write(tmp_path, targets=missing, split=PARTS), objective="classification")).targets[2] == IGNORED
+
+
+def records(**columns: Any) -> list[dict[str, Any]]:
+    given = {"inputs": LISTS, "targets": ["b", "a"] * 5, "part": PARTS, **columns}
+    return [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.jsonl.gz", "a.json.gz"])
+@pytest.mark.parametrize("is_array", [False, True])
+def test_json_lines_and_arrays_give_the_same_arrays(tmp_path: Path, name: str, is_array: bool) -> None:
+    ragged = [row[: number % T + 1] for number, row in enumerate(LISTS)]
+    rows = records(inputs=ragged, vectors=[[[0.5, 1] for _ in row] for row in ragged])
+    text = json.dumps(rows, indent=1) if is_array else "\n".join(map(json.dumps, rows))
+    content = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    found = load(tmp_path / name, split="part")
+    assert found.lengths.tolist() == [len(row) for row in ragged]
+    assert found.labels == ("a", "b")
+    assert whole(found).inputs[9].tolist() == [*ragged[9], *[0] * (T - len(ragged[9]))]
+    assert load(tmp_path / name, inputs="vectors", split="part").input_size == 2
+
+
+JSON: list[tuple[str, str]] = [
+    ("", "has no records"),
+    ('{"inputs": [1], "targets": 1}\n{"inputs": [1]', "a.jsonl:2: must be an object of JSON, such as {"),
+    ('{"inputs": [1], "targets": 1}\n\n7', "a.jsonl:3: must be an object of JSON"),
+    ('[{"inputs": [1], "targets": 1},\n\n{"inputs" [1]}]', "a.jsonl, line 3: is not JSON: Expecting ':' delimiter"),
+    ('[{"inputs": [1], "targets": 1}, 7]', "a.jsonl:record 2: must be an object of JSON"),
+    ('{"inputs": [1], "targets": 1}\n{"inputs": null, "targets": 1}', "field inputs, row 1: must be a list of numbers"),
+    ('{"inputs": [1], "targets": 1}\n{"inputs": [], "targets": 1}', "field inputs, row 1: must be a list of numbers"),
+    ('{"inputs": [1], "targets": 1}\n{"inputs": [1, "a"], "targets": 1}', "field inputs, row 1: must be a list"),
+    ('{"inputs": [[1], [1, 2]], "targets": 1}', "field inputs, row 0: must be a list of numbers"),
+    ('{"inputs": [1], "targets": 1}\n{"inputs": [1], "targets": "a"}', "field targets, row 1: must be a number or a"),
+    ('{"inputs": [1], "targets": {}}', "field targets, row 0: must be a number or a text"),
+]
+
+
+@pytest.mark.parametrize(("content", "said"), JSON)
+def test_records_that_cannot_be_used_are_refused_in_one_line(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "a.jsonl").write_text(content)
+    with pytest.raises(UserError) as raised:
+        load(tmp_path / "a.jsonl")
+    assert said in str(raised.value)
+    assert str(tmp_path / "a.jsonl") in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_folder_of_parquet_files_is_one_file(tmp_path: Path) -> None:
+    one = load(write_parquet(tmp_path, split=PARTS))
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    from pyarrow import parquet
+
+    table = parquet.read_table(tmp_path / "mine.parquet")
+    for number, (start, size) in enumerate(((0, 3), (3, 7))):
+        parquet.write_table(table.slice(start, size), folder / f"{number}.parquet")
+    both = load(folder)
+    assert torch.equal(whole(one).inputs, whole(both).inputs)
+    assert both.splits["test"].tolist() == [8, 9]
+    parquet.write_table(table.drop(["targets"]), folder / "2.parquet")
+    with pytest.raises(OptionError, match=r"parts: 2\.parquet: has no column targets$"):
+        load(folder)
+    (folder / "2.parquet").write_text("no table")
+    with pytest.raises(OptionError, match=r"parts: 2\.parquet: cannot be read as \.parquet: "):
+        load(folder)
+
+
 def test_splits_come_from_the_file_or_are_random_but_fixed(tmp_path: Path) -> None:
     given = load(write(tmp_path, split=PARTS))
     assert [given.splits[name].tolist() for name in SPLITS] == [[0, 1, 2, 3, 4, 5], [6, 7], [8, 9]]
@@ -184,7 +277,15 @@ ARRAYS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"targets": np.arange(N) % 2 + 1}, {}, "array targets, row 1: 2; the 2 classes of the file must be 0 to 1"),
     ({"targets": np.arange(N) % 2 - 1}, {}, "array targets, row 0: -1; classes must be ≥ 0"),
     ({"targets": np.zeros(N, int)}, {}, "array targets: has a single class"),
-    ({"targets": np.full(N, "dog")}, {}, "array targets: has the type <U3; must have integers (classes) or real"),
+    (
+        {"targets": ["a", "b"] * 4 + ["a", "c"], "split": PARTS},
+        {},
+        "array targets, row 9: c; not a label of the training split, which has a, b",
+    ),
+    ({"targets": ["a", "b"] * 5}, {"objective": "regression"}, "array targets: has texts, which are classes"),
+    ({"targets": np.arange(N) / 3}, {"objective": "classification"}, "array targets: must have whole numbers or texts"),
+    ({}, {"objective": "x"}, "objective=x: must be "),
+    ({"targets": np.full(N, "dog")}, {}, "array targets: has a single class, dog; must have at least two"),
     ({"lengths": np.arange(N)}, {}, "array lengths, row 0: 0; must be from 1 to 4"),
     ({"lengths": np.full(N, 1.0)}, {}, "array lengths: must have one integer per row"),
     ({"split": ["train"] * (N - 1) + ["dev"]}, {}, "array split, row 9: dev; must be one of train, val, test"),
@@ -206,7 +307,6 @@ def test_arrays_that_cannot_be_used_are_refused_in_one_line(
     assert "\n" not in str(raised.value)
 
 
-LISTS = TOKENS.tolist()
 COLUMNS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"targets": "label"}, "targets=label: {} has no column label; it has inputs, targets"),
     ({"inputs": [*LISTS[:3], None, *LISTS[4:]]}, {}, "column inputs, row 3: is empty (null)"),
@@ -220,7 +320,7 @@ COLUMNS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"targets": [*[0.5] * 9, None]}, {}, "column targets, row 9: is empty (null)"),
     ({"steps": [*LISTS[:8], [1], [2]]}, {"targets": "steps"}, "column steps, row 8: has 1 steps; its input has 4"),
     ({"b": [*LISTS[:9], [1]]}, {"inputs": ["inputs", "b"]}, "column b, row 9: has 1 steps; column inputs has 4 steps"),
-    ({"targets": ["dog"] * N}, {}, "column targets: has the type object; must have integers (classes) or real"),
+    ({"targets": ["dog"] * N}, {}, "column targets: has a single class, dog"),
 ]
 
 
@@ -245,10 +345,10 @@ def test_files_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path) -> No
     (tmp_path / "cut.npz").write_bytes(complete[: len(complete) // 2])
     np.savez(tmp_path / "objects.npz", inputs=np.array([[1], [1, 2]], dtype=object), targets=np.arange(2))
     for data, said in (
-        (None, "data=null: must be a .npz or .parquet file"),
+        (None, "data=null: must be a .npz, .parquet, .jsonl or .json file"),
         ("absent.npz", "cannot be read (No such file or directory)"),
-        ("absent.csv", "must be a .npz or .parquet file"),
-        ("folder.npz", "cannot be read (Is a directory)"),
+        ("absent.csv", "must be a .npz, .parquet, .jsonl or .json file"),
+        ("folder.npz", "is a folder without a .parquet file"),
         ("broken.npz", "cannot be read as .npz: "),
         ("text.npz", "cannot be read as .npz: "),
         ("cut.npz", "cannot be read as .npz: "),

@@ -1,5 +1,6 @@
 """Corpora: sizes and splits, missing and invalid files, options."""
 
+import gzip
 import os
 from pathlib import Path
 
@@ -102,6 +103,15 @@ def test_a_file_is_cut_from_its_end(tmp_path: Path) -> None:
     assert corpus.vocabulary.decode(corpus.splits["val"]) == "fghijabcde"
     assert corpus.vocabulary.decode(corpus.splits["test"]) == "fghij" + "abcdefghij" * 2
     assert corpus.name == "text.txt"
+
+
+def test_a_packed_file_is_the_same_text(tmp_path: Path) -> None:
+    text = "a b c d e f g h i j " * 20
+    (tmp_path / "text.txt").write_text(text)
+    (tmp_path / "text.txt.gz").write_bytes(gzip.compress(text.encode()))
+    plain, packed = (load_file(tmp_path / name, tmp_path) for name in ("text.txt", "text.txt.gz"))
+    assert packed.vocabulary.symbols == plain.vocabulary.symbols
+    assert all((packed.splits[name] == plain.splits[name]).all() for name in plain.splits)
 
 
 def test_a_file_may_be_read_by_words_and_bytes(tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ class BabiTask(SequenceTask[BabiData]):
         edges: "entities": edges between consecutive mentions of an entity or, at the level of sentences, between the
             sentences that have them, for cells that read edges; "none".
         validation, stand_in, path, data_dir: see `gyral.data.babi.corpus.load`.
+        files: your own questions, see `gyral.data.babi.corpus.load_files`. None: the release.
         generated: whether to use generated stories of tasks 1 and 2 even if there is a release; False: only if
             `data_dir` has no release.
         batch_size, eval_batch_size, data_seed: see `BabiData`; `data_seed` is also the seed of generated stories.
@@ -156,6 +157,7 @@ class BabiTask(SequenceTask[BabiData]):
         stand_in: bool = False,
         generated: bool = False,
         path: str | Path | None = None,
+        files: Sequence[str | Path] | None = None,
         batch_size: int = 32,
         eval_batch_size: int = 256,
         data_seed: int = 0,
@@ -168,6 +170,7 @@ class BabiTask(SequenceTask[BabiData]):
             size,
             data_dir,
             path=path,
+            files=files,
             validation=validation,
             stand_in=stand_in,
             generated=generated,

@@ -204,6 +204,11 @@ class SummaryTask(SequenceTask[SummaryData]):
         lines = {"input": article, "target": target[target != IGNORED], "prediction": predicted[row]}
         return "\n".join(f"{name:<11} {_beginning(encoded.words(line.tolist(), own))}" for name, line in lines.items())
 
+    def predict_step(self, batch: SummaryBatch, index: int) -> list[str]:
+        """Return the generated summaries of a batch as texts, with a sentence on each line."""
+        written = self.write(batch, EncodedSummaries(self.data.corpus, "test"))
+        return ["\n".join(join_words(found.sentences)) for found in written]
+
     def test_step(self, batch: Any, index: int) -> None:
         super().test_step(batch, index)
         chosen = batch.rows < (math.inf if self.decoded is None else self.decoded)

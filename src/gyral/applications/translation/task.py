@@ -206,6 +206,10 @@ class TranslationTask(SequenceTask[TranslationData]):
         rows = zip(batch.rows.tolist(), found.tokens[:, 0], found.scores[:, 0].tolist(), strict=True)
         return [Written(row, self.text(tokens), score) for row, tokens, score in rows]
 
+    def predict_step(self, batch: TranslationBatch, index: int) -> list[str]:
+        """Return the translations of a batch as texts."""
+        return [found.text for found in self.write(batch)]
+
     def test_step(self, batch: Any, index: int) -> None:
         super().test_step(batch, index)
         chosen = batch.rows < (math.inf if self.decoded is None else self.decoded)

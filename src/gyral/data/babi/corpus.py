@@ -9,10 +9,11 @@ from typing import Any
 
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.errors import OptionError, UserError
+from gyral.core.inputs import read_text
 from gyral.core.measures import Remark
 from gyral.data.babi import release, synthetic
 from gyral.data.babi.release import FOLDERS, TASKS, NoReleaseError, Release
-from gyral.data.babi.stories import Sentence, Story, questions, split_validation
+from gyral.data.babi.stories import Sentence, Story, parse, questions, split_validation
 from gyral.data.batching import mix_seed
 from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import PADDING, UNKNOWN, Vocabulary
@@ -29,7 +30,7 @@ class Babi:
     """Questions of one or all tasks, and the words and answers of their training split.
 
     Attributes:
-        name: folder of the release that contains the questions, or "generated".
+        name: folder of the release that contains the questions, "generated", or the name of the user's training file.
         splits: "train", "val" and "test".
         stand_ins: tasks for which the 1k training file replaces a missing 10k training file.
         vocabulary: words in lower case; index 0 is padding, and index 1 is any word outside the training split.
@@ -160,6 +161,44 @@ def _read(found: Release, folder: str, size: str, small: str) -> Babi:
     return Babi.of(folder, splits, tuple(stand_ins))
 
 
+def load_files(files: Any, qa: Any = 1) -> Babi:
+    """Return the questions of files of the user's in the format of bAbI, in any language, with any sentences.
+
+    A last line need not end, and a question need not name its facts. Answers that are not in the training file count as
+    wrong.
+
+    Args:
+        files: paths of the files for training and test, of which the last 10 % of the training stories are for
+            validation; or for training, validation and test.
+        qa: number of the task that these questions are reported as, 1 to 20.
+
+    Raises:
+        OptionError: there are not two or three files; a file cannot be read, is not in the format, or has no question.
+            The message names the first wrong line.
+    """
+    if not isinstance(files, Sequence) or isinstance(files, str) or len(files) not in (2, 3):
+        raise OptionError(
+            "files", files, "must be two files, [train.txt,test.txt], or three, [train.txt,val.txt,test.txt]"
+        )
+    if qa == "all":
+        raise OptionError("qa", qa, f"must be an integer from {TASKS[0]} to {TASKS[-1]} for files of your own")
+    paths = [Path(str(file)) for file in files]
+    found = []
+    for path in paths:
+        text = read_text("files", files, path)
+        try:
+            ended = text if text.endswith("\n") or not text else f"{text}\n"
+            found.append(parse(ended, _tasks(qa, TASKS)[0], str(path), needs_facts=False))
+            if not found[-1]:
+                raise UserError(f"{path}: has no question")
+            pieces = split_validation(found[0]) if len(paths) == 2 else {"train": found[0]}
+        except OptionError:
+            raise
+        except UserError as error:
+            raise OptionError("files", files, str(error)) from None
+    return Babi.of(paths[0].name, {"val": found[-2], **pieces, "test": found[-1]})
+
+
 def load_generated(qa: int | str, size: str, seed: int) -> Babi:
     """Return generated questions in splits of the published sizes, for machines without the release.
 
@@ -190,11 +229,21 @@ def _tasks(qa: Any, known: Sequence[int]) -> list[int]:
     return [qa]
 
 
-def load_stories(qa: int | str, size: str, data_dir: str | Path, *, generated: bool, seed: int, **options: Any) -> Babi:
-    """Return the published questions or, without a release, generated questions.
+def load_stories(
+    qa: int | str,
+    size: str,
+    data_dir: str | Path,
+    *,
+    generated: bool,
+    seed: int,
+    files: Sequence[str | Path] | None = None,
+    **options: Any,
+) -> Babi:
+    """Return the questions of files of the user's, the published questions or, without a release, generated questions.
 
     Args:
         qa, size, data_dir, **options: see `load`.
+        files: see `load_files`; the other options but `qa` then have no effect. None: no files of the user's.
         generated: whether to return generated stories even if there is a release.
         seed: seed of generated stories.
 
@@ -202,6 +251,8 @@ def load_stories(qa: int | str, size: str, data_dir: str | Path, *, generated: b
         UserError: an option is out of bounds; the data is not the published data; stories of this task cannot be
             generated, and the message also says which files are missing.
     """
+    if files is not None:
+        return load_files(files, qa)
     if check_boolean("generated", generated):
         return load_generated(qa, size, seed)
     try:

@@ -49,19 +49,20 @@ def questions(stories: Iterable[Story]) -> Iterator[Question]:
     return (question for story in stories for question in story)
 
 
-def parse(text: str, task: int, place: str = "text") -> list[Story]:
+def parse(text: str, task: int, place: str = "text", *, needs_facts: bool = True) -> list[Story]:
     """Return the stories of a file in the official format.
 
     Args:
         text: content of the file.
         task: task of the stories.
         place: name of the text, for errors.
+        needs_facts: whether each question must name its facts, as in the release.
 
     Raises:
         UserError: the text is not in the format. The message names the first wrong line: a question without an answer,
             a fact that is not a preceding sentence, a story that ends without a question, or a truncated line.
     """
-    parser = _Parser(task, place)
+    parser = _Parser(task, place, needs_facts)
     if text and not text.endswith("\n"):
         parser.fail("does not end: the file is truncated", text.count("\n") + 1)
     for line in text.split("\n")[:-1]:
@@ -74,8 +75,9 @@ def parse(text: str, task: int, place: str = "text") -> list[Story]:
 class _Parser:
     """State of parsing: the stories so far, and the sentences and lines of the current story."""
 
-    def __init__(self, task: int, place: str) -> None:
+    def __init__(self, task: int, place: str, needs_facts: bool) -> None:
         self.task = task
+        self.needs_facts = needs_facts
         self.place = place
         self.number = 0  # of the line in the file
         self.stories: list[Story] = []
@@ -108,6 +110,8 @@ class _Parser:
             self.fail(reason, self.number)
         if not rest or not rest[0].strip():
             self.fail(f"a question without an answer: {sentence!r}", self.number)
+        if len(rest) == 1 and not self.needs_facts:
+            rest.append("")
         if len(rest) != 2:
             self.fail(f"must have a question, its answer and its facts between tabs: {content[:60]!r}", self.number)
         supports = tuple(map(self._support, rest[1].split()))

@@ -1,4 +1,4 @@
-"""Columns of .npz and .parquet files."""
+"""Columns of .npz, .parquet and .json files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,11 @@ import numpy as np
 
 from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
-from gyral.core.inputs import check_file, open_input
+from gyral.core.inputs import check_file, is_packed, open_input, suffix_of
+from gyral.data.raw_examples import UnusableError, json_examples, load_line
+
+FORMS = "a .npz, .parquet, .jsonl or .json file, or a folder of .parquet files"
+EXAMPLE = '{"inputs": [0.5, 1.5], "targets": "yes"}'
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class ColumnFile(Protocol):
 
     Attributes:
         path: path of the file.
-        kind: "array" or "column".
+        kind: "array", "column" or "field".
         names: names of the columns.
     """
 
@@ -102,10 +106,69 @@ class NumpyFile:
         return Column(f"array {name}", array.reshape(-1, *array.shape[2:]), lengths)
 
 
-class ParquetFile:
-    """A Parquet file whose columns have numbers, text, lists of numbers, or lists of lists of numbers.
+class JsonFile:
+    """A file of JSON lines, or of one JSON array, whose records are objects with the same fields as columns of Parquet.
 
     See `ColumnFile`.
+
+    Raises:
+        OptionError: a record is not an object, or is not JSON. The message names its line.
+    """
+
+    kind = "field"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._records: list[dict[str, Any]] = []
+        with open_input("data", path) as file:
+            for place, content, _ in json_examples(file):
+                try:
+                    record = load_line(content)
+                except UnusableError:
+                    record = None
+                if not isinstance(record, dict):
+                    raise OptionError("data", path, f"{place}: must be an object of JSON, such as {EXAMPLE}")
+                self._records.append(record)
+        if not self._records:
+            raise OptionError("data", path, "has no records")
+        self.names = list(self._records[0])
+
+    def read(self, name: str) -> Column:
+        rows: list[np.ndarray] = []
+        is_list = isinstance(self._records[0].get(name), list)
+        for number, record in enumerate(self._records):
+            value = record.get(name)
+            row = _row_of(value)
+            if row is None or isinstance(value, list) != is_list or (rows and not _is_alike(row, rows[0])):
+                reason = "must be a number or a text" if not is_list else "must be a list of numbers, or of their lists"
+                alike = "" if number == 0 else ", as in row 0"
+                raise OptionError("data", self.path, f"field {name}, row {number}: {reason}{alike}")
+            rows.append(row)
+        values = np.concatenate(rows)
+        if not is_list:
+            return Column.of_scalars(f"field {name}", values)
+        return Column(f"field {name}", values, np.array([len(row) for row in rows]))
+
+
+def _row_of(value: Any) -> np.ndarray | None:
+    """Return a value of JSON as the entries of a row, or None if it is no number, text, or list of one kind of them."""
+    entries = value if isinstance(value, list) else [value]
+    try:
+        row = np.array(entries)
+    except (ValueError, OverflowError):  # lists of different lengths
+        return None
+    is_mixed = row.dtype.kind == "U" and not all(isinstance(entry, str) for entry in entries)
+    return row if row.dtype.kind in "biufU" and row.ndim <= 2 and row.size and not is_mixed else None
+
+
+def _is_alike(row: np.ndarray, first: np.ndarray) -> bool:
+    return row.shape[1:] == first.shape[1:] and (row.dtype.kind == "U") == (first.dtype.kind == "U")
+
+
+class ParquetFile:
+    """A Parquet file, or a folder of them, whose columns have numbers, text, or lists (of lists) of numbers.
+
+    The rows of a folder are those of its files in the order of their names. See `ColumnFile`.
 
     Raises:
         OptionError: it is not a Parquet file.
@@ -119,23 +182,41 @@ class ParquetFile:
         import_extra("pyarrow", f"task.data={path}", "parquet")
         from pyarrow import parquet
 
-        try:
-            with parquet.ParquetFile(path) as file:
-                self.names = list(file.schema_arrow.names)
-        except Exception as error:  # damaged files raise many kinds
-            raise OptionError("data", path, f"cannot be read as .parquet: {first_line(error)}") from error
+        self.files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+        if not self.files:
+            raise OptionError("data", path, "is a folder without a .parquet file")
+        for part in self.files:
+            check_file("data", path, part)
+            try:
+                with parquet.ParquetFile(part) as file:
+                    names = list(file.schema_arrow.names)
+            except Exception as error:  # damaged files raise many kinds
+                reason = f"cannot be read as .parquet: {first_line(error)}"
+                raise OptionError("data", path, f"{self._place(part)}{reason}") from error
+            if part == self.files[0]:
+                self.names = names
+            elif missing := [name for name in self.names if name not in names]:
+                raise OptionError("data", path, f"{self._place(part)}has no column {missing[0]}")
+
+    def _place(self, part: Path) -> str:
+        return "" if part == self.path else f"{part.name}: "
 
     def read(self, name: str) -> Column:
+        import pyarrow
         from pyarrow import parquet
 
-        place = f"column {name}"
+        place, tables, last = f"column {name}", [], self.files[0]
         try:
-            with parquet.ParquetFile(self.path) as file:
-                return self._convert(file.read(columns=[name]).column(name).combine_chunks(), place)
+            for last in self.files:
+                with parquet.ParquetFile(last) as file:
+                    tables.append(file.read(columns=[name]))
+            table = tables[0] if len(tables) == 1 else pyarrow.concat_tables(tables, promote_options="permissive")
+            return self._convert(table.column(name).combine_chunks(), place)
         except OptionError:
             raise
         except Exception as error:  # damaged files, and types that NumPy lacks, raise many kinds
-            raise OptionError("data", self.path, f"{place}: cannot be read: {first_line(error)}") from error
+            reason = f"{self._place(last)}{place}: cannot be read: {first_line(error)}"
+            raise OptionError("data", self.path, reason) from error
 
     def _convert(self, entries: Any, place: str) -> Column:
         """Return the column of an array of pyarrow."""
@@ -176,11 +257,18 @@ def open_columns(path: str | Path) -> ColumnFile:
         UserError: the package that reads it is not installed.
     """
     path = Path(path)
-    readers: dict[str, type[ColumnFile]] = {".npz": NumpyFile, ".parquet": ParquetFile}
-    if path.suffix not in readers:
-        raise OptionError("data", path, "must be a .npz or .parquet file")
-    check_file("data", path)
-    return readers[path.suffix](path)  # type: ignore[call-arg]
+    readers: dict[str, type[ColumnFile]] = {
+        ".npz": NumpyFile,
+        ".parquet": ParquetFile,
+        ".jsonl": JsonFile,
+        ".json": JsonFile,
+    }
+    suffix = ".parquet" if path.is_dir() else suffix_of(path)
+    if suffix not in readers or (is_packed(path) and readers[suffix] is not JsonFile):
+        raise OptionError("data", path, f"must be {FORMS}")
+    if not path.is_dir():
+        check_file("data", path)
+    return readers[suffix](path)  # type: ignore[call-arg]
 
 
 def first_line(error: BaseException) -> str:

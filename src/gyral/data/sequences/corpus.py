@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gyral.core.checks import check_boolean, check_integer, check_real
+from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt
 from gyral.data.batching import IGNORED, Batch, mix_seed
-from gyral.data.sequences.columns import Column, ColumnFile, open_columns
-from gyral.data.sequences.parsing import Parser, is_real
+from gyral.data.sequences.columns import FORMS, Column, ColumnFile, open_columns
+from gyral.data.sequences.parsing import OBJECTIVES, Parser, is_real
 from gyral.data.splits import SPLITS
 
 
@@ -31,6 +31,7 @@ class Sequences:
         targets: classes (S,) or (N,), or real values (S, Y) or (N, Y).
         per_step: whether each step has a target.
         splits: the rows of each split.
+        labels: the text of each class, if the targets are texts.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Sequences:
     targets: np.ndarray
     per_step: bool
     splits: dict[str, np.ndarray]
+    labels: tuple[str, ...] = ()
 
     @cached_property
     def vocabulary_size(self) -> int | None:
@@ -118,6 +120,7 @@ def load(
     lengths: str | None = "lengths",
     split: str | None = "split",
     per_step: bool | None = None,
+    objective: str | None = None,
     val_fraction: float = 0.1,
     test_fraction: float = 0.1,
     split_seed: int = 0,
@@ -125,12 +128,15 @@ def load(
     """Read sequences from a file.
 
     Args:
-        data: path of a .npz or .parquet file.
+        data: path of a .npz, .parquet, .jsonl or .json file, or of a folder of .parquet files; .jsonl and .json may be
+            packed, as .jsonl.gz.
         inputs: name of the column with the inputs, or names of several columns, the dimensions of real vectors.
         targets: name of the column with the targets, or names of several columns, the dimensions of real values.
         lengths: name of the column with the lengths. None: all steps are used.
         split: name of the column with the splits. None: the rows are split at random.
         per_step: whether each step has a target. None: inferred from the shape of the targets.
+        objective: "classification" or "regression". None: classification for integers and texts, regression for real
+            numbers; if all of them are whole, an error asks for the choice.
         val_fraction, test_fraction: shares of the rows for validation and test, without a column for the splits.
         split_seed: seed of the random split.
 
@@ -142,29 +148,32 @@ def load(
     check_real("val_fraction", val_fraction, above=0, below=1)
     check_real("test_fraction", test_fraction, above=0, below=1 - val_fraction)
     check_integer("split_seed", split_seed, minimum=0)
+    if objective is not None:
+        check_choice("objective", objective, OBJECTIVES)
     if per_step is not None:
         check_boolean("per_step", per_step)
     if data is None:
-        raise OptionError("data", "null", "must be a .npz or .parquet file with your sequences")
+        raise OptionError("data", "null", f"must be {FORMS}, with your sequences")
     file = open_columns(data)
     columns = _read_columns(file, "inputs", inputs)
     answers = _read_columns(file, "targets", targets)
     given = {name: _read_optional(file, name, column) for name, column in (("lengths", lengths), ("split", split))}
 
-    parsed = Parser(file.path)
+    parsed = Parser(file.path, objective)
     values, available = parsed.inputs(columns)
     kept = available if given["lengths"] is None else parsed.lengths(given["lengths"], available)
     is_kept = np.arange(available.sum()) < np.repeat(np.cumsum(available) - available + kept, available)
     parsed.check_inputs(columns, is_kept)
-    target_values, has_steps = parsed.targets(answers, available, is_kept, per_step)
     if given["split"] is None:
         splits = _draw_splits(file.path, len(kept), val_fraction, test_fraction, split_seed)
     else:
         splits = parsed.splits(given["split"], len(kept))
+    answers, labels = parsed.typed_targets(answers, is_kept, splits)
+    target_values, has_steps = parsed.targets(answers, available, is_kept, per_step)
     starts = np.cumsum(kept) - kept
     if has_steps:
         target_values = target_values[is_kept]
-    found = Sequences(file.path.name, values[is_kept], starts, kept, target_values, has_steps, splits)
+    found = Sequences(file.path.name, values[is_kept], starts, kept, target_values, has_steps, splits, tuple(labels))
     for name in SPLITS:
         if not len(found.targets_of(name)):
             raise OptionError("data", file.path, f"no row of the split {name} has a target")

@@ -1,5 +1,6 @@
 """Inputs, targets, lengths and splits from columns, with errors that name the column and the row."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +14,20 @@ from gyral.data.splits import SPLITS
 MAX_VOCABULARY = 1_000_000  # larger integers are measurements rather than tokens
 
 
+OBJECTIVES = ("classification", "regression")
+
+
 class Parser:
     """Reads columns of a file.
 
     Args:
         path: path of the file, for errors. All methods raise `OptionError` if a column cannot be used.
+        objective: what the targets are for: "classification" or "regression"; None: as their type says.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, objective: str | None = None) -> None:
         self.path = path
+        self.objective = objective
 
     def inputs(self, columns: list[Column]) -> tuple[np.ndarray, np.ndarray]:
         """Return the steps of all rows, tokens (S,), tokens (S, W) or real vectors (S, X), and the lengths (N,)."""
@@ -98,7 +104,63 @@ class Parser:
             self._check_finite(column, counted)
         if not is_real(values):
             self._check_classes(first, counted)
+        elif self.objective is None and values.shape[1] == 1 and _is_whole(values[counted] if per_step else values):
+            reason = "are whole numbers of a real type, such as 1.0, which can be classes or measurements"
+            raise self._error(first.place, f"{reason}; set objective=classification or objective=regression")
         return values, per_step
+
+    def typed_targets(
+        self, columns: list[Column], is_kept: np.ndarray, splits: dict[str, np.ndarray]
+    ) -> tuple[list[Column], list[str]]:
+        """Return the targets as numbers of the type that the objective needs, and the labels of the classes.
+
+        Texts are labels. Their classes are 0 to C − 1 in the sorted order of the labels of the training split. Without
+        texts, there are no labels. An empty text, or NaN for classes, is a place without a class.
+
+        Args:
+            columns: the columns of the targets.
+            is_kept: (S,) mask of the steps that are kept.
+            splits: the rows of each split.
+        """
+        kinds = {column.values.dtype.kind for column in columns}
+        if kinds & set("USTO"):
+            return self._labelled(columns, is_kept, splits)
+        if not kinds <= set("biuf"):
+            return columns, []  # `targets` refuses them
+        if self.objective == "regression":
+            return [replace(column, values=column.values.astype(np.float64)) for column in columns], []
+        if self.objective == "classification" and "f" in kinds:
+            missing = np.isnan(columns[0].values)
+            if len(columns) > 1 or not _is_whole(columns[0].values[~missing]):
+                raise self._error(columns[0].place, "must have whole numbers or texts for objective=classification")
+            return [replace(columns[0], values=np.where(missing, IGNORED, columns[0].values).astype(np.int64))], []
+        return columns, []
+
+    def _labelled(
+        self, columns: list[Column], is_kept: np.ndarray, splits: dict[str, np.ndarray]
+    ) -> tuple[list[Column], list[str]]:
+        column = columns[0]
+        if self.objective == "regression" or len(columns) > 1 or column.values.ndim > 1:
+            reason = "has texts, which are classes; there must be one column of them, and no objective=regression"
+            raise self._error(column.place, reason)
+        if column.values.dtype.kind == "O" and not all(isinstance(value, str) for value in column.values):
+            raise self._error(column.place, "must have integers, real numbers or texts")
+        is_bytes = column.values.dtype.kind == "S"
+        texts = np.char.decode(column.values, "utf-8", "replace") if is_bytes else column.values.astype(str)
+        counted = texts != ""
+        if not column.is_scalar and len(is_kept) == len(texts):
+            counted &= is_kept
+        row_of = np.repeat(np.arange(len(column.lengths)), column.lengths)
+        labels = np.unique(texts[counted & np.isin(row_of, splits["train"])])
+        unknown = counted & ~np.isin(texts, labels)
+        if unknown.any():
+            index = int(unknown.argmax())
+            known = f"not a label of the training split, which has {excerpt(labels.tolist()) or 'none'}"
+            raise self._error(column.locate(index), f"{excerpt([str(texts[index])])}; {known}")
+        if len(labels) == 1:
+            raise self._error(column.place, f"has a single class, {labels[0]}; must have at least two")
+        classes = np.where(counted, np.searchsorted(labels, texts), IGNORED)
+        return [replace(column, values=classes)], labels.tolist()
 
     def splits(self, column: Column, count: int) -> dict[str, np.ndarray]:
         """Return the rows of each split from a column with their names."""
@@ -185,6 +247,11 @@ class Parser:
             value = column.values[index]
             shown = value[wrong[index]][0] if wrong.ndim > 1 else value
             raise self._error(column.locate(index), f"{shown}; {reason}")
+
+
+def _is_whole(values: np.ndarray) -> bool:
+    """Return whether all numbers are finite and without a fraction."""
+    return bool((np.isfinite(values) & (values == np.trunc(values))).all())
 
 
 def is_real(values: np.ndarray) -> bool:

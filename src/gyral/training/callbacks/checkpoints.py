@@ -74,11 +74,12 @@ class Checkpoints(Checkpoint):
         version, internal, gauss = state["python"]
         random.setstate((version, tuple(internal), gauss))
 
-    def on_train_batch_end(self, trainer: Trainer, task: LightningModule, *_: Any) -> None:
-        if not self._is_due(trainer):  # checked first, because `trainer.enable_validation` is slow
+    def on_train_batch_end(self, trainer: Trainer, task: LightningModule, outputs: Any, batch: Any, index: int) -> None:
+        # A checkpoint does not hold gradients that are accumulated for the next step.
+        if not ends_step(trainer, index) or not self._is_due(trainer):  # `trainer.enable_validation` is slow
             return
-        interval = trainer.val_check_batch
-        validation_due = trainer.enable_validation and interval is not None and trainer.global_step % interval == 0
+        interval, batches = trainer.val_check_batch, trainer.global_step * trainer.accumulate_grad_batches
+        validation_due = trainer.enable_validation and interval is not None and batches % interval == 0
         if not validation_due:
             self._save_if_due(trainer)
 
@@ -128,3 +129,8 @@ class Checkpoints(Checkpoint):
                     " the last good checkpoint is kept"
                 )
         trainer.save_checkpoint(Path(trainer.default_root_dir) / name)
+
+
+def ends_step(trainer: Trainer, index: int) -> bool:
+    """Return whether a batch, given by its index, is the last of those whose gradients a step uses."""
+    return (index + 1) % trainer.accumulate_grad_batches == 0

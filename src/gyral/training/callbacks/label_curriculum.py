@@ -9,6 +9,7 @@ from gyral.core.checks import check_integer, check_real
 from gyral.core.collectives import all_gather_object
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
+from gyral.training.callbacks.checkpoints import ends_step
 
 
 class LabelCurriculum(Callback):
@@ -50,7 +51,7 @@ class LabelCurriculum(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, task: Any, outputs: dict[str, Tensor], batch: Any, index: int
     ) -> None:
-        if trainer.global_step % trainer.log_every_n_steps == 0:
+        if ends_step(trainer, index) and trainer.global_step % trainer.log_every_n_steps == 0:
             task.log_row({"train/curriculum_labels": float(self.labels)}, trainer.global_step - 1)
         losses = all_gather_object(outputs["loss"].item() * trainer.accumulate_grad_batches)
         self.labels += sum(losses) / len(losses) < self.bound

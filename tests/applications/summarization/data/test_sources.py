@@ -1,6 +1,8 @@
 """Sources of articles and summaries: every format, slices, errors, progress."""
 
 import csv
+import gzip
+import json
 import os
 import sys
 import types
@@ -191,3 +193,22 @@ def test_progress_grows_to_one(tmp_path: Path) -> None:
     assert progress == sorted(progress)
     assert progress[0] < 0.02
     assert progress[-1] == 1
+
+
+def test_arrays_and_packed_files_are_the_same_as_lines(tmp_path: Path) -> None:
+    articles = [article(number) for number in range(3)]
+    lines = "\n".join(map(json.dumps, articles)).encode()
+    (tmp_path / "a.jsonl").write_bytes(lines)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines))
+    (tmp_path / "a.json").write_text(json.dumps(articles, indent=1))
+    with (tmp_path / "a.csv").open("w", newline="") as file:
+        rows = [
+            ["\n".join(value) if isinstance(value, list) else value for value in each.values()] for each in articles
+        ]
+        csv.writer(file).writerows([list(articles[0]), *rows])
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress((tmp_path / "a.csv").read_bytes()))
+    expected = reported(tmp_path / "a.jsonl")[0]
+    for name in ("a.jsonl.gz", "a.json", "a.csv", "a.csv.gz"):
+        assert reported(tmp_path / name)[0] == expected, name
+    with pytest.raises(OptionError, match=r"must be a \.jsonl"):
+        ArticleSource(tmp_path / "a.bin.gz")

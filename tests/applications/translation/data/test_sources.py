@@ -1,5 +1,7 @@
 """Pairs of sentences in every form, and what is left out or refused."""
 
+import csv
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -63,10 +65,53 @@ def table(folder: Path) -> str:
     return str(folder / "a.parquet")
 
 
-@pytest.mark.parametrize("form", [text_files, marked_files, tagged_files, columns, objects, table])
+def packed(folder: Path) -> str:
+    path = Path(columns(folder))
+    return str(write(folder / "a.tsv.gz", gzip.compress(path.read_bytes())))
+
+
+def packed_text_files(folder: Path) -> list[str]:
+    return [str(write(Path(f"{path}.gz"), gzip.compress(Path(path).read_bytes()))) for path in text_files(folder)]
+
+
+def commas(folder: Path) -> str:
+    with (folder / "a.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(PAIRS)
+    return str(folder / "a.csv")
+
+
+def named_commas(folder: Path) -> str:
+    with (folder / "a.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("id", "de", "en"), *((1, other, one) for one, other in PAIRS)])
+    return str(folder / "a.csv")
+
+
+def named_columns(folder: Path) -> str:
+    path = Path(columns(folder))
+    return str(write(path, b"\xef\xbb\xbfen\tde\n" + path.read_bytes()[3:]))
+
+
+def array(folder: Path) -> str:
+    content = [{"translation": {"en": one, "de": other}} for one, other in PAIRS]
+    return str(write(folder / "a.json", json.dumps(content, indent=2)))
+
+
+def folder_of_tables(folder: Path) -> str:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    for number, (one, other) in enumerate(PAIRS):
+        parquet.write_table(pyarrow.table({"en": [one], "de": [other]}), folder / f"{number}.parquet")
+    return str(folder)
+
+
+NAMED = (objects, table, named_commas, named_columns, array, folder_of_tables)
+POSITIONS = (text_files, marked_files, tagged_files, columns, packed, packed_text_files, commas)
+
+
+@pytest.mark.parametrize("form", [*POSITIONS, *NAMED])
 def test_every_form_has_the_same_pairs(form: Any, tmp_path: Path) -> None:
-    fields = ("en", "de") if form in (objects, table) else (0, 1)
-    found, report = read(form(tmp_path), *fields)
+    found, report = read(form(tmp_path), *(("en", "de") if form in NAMED else (0, 1)))
     assert found == PAIRS
     assert report.kept == 3
     assert not report.left_out
@@ -101,7 +146,7 @@ def test_what_cannot_be_used_is_left_out_and_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "fields", "message"),
     [
-        (None, (0, 1), r"train=None: must be a pair of text files, \[train.en,train.de\], or a file"),
+        (None, (0, 1), r"train=None: must be a pair of text files, \[train.en,train.de\], a file .tsv, "),
         ("a.txt", (0, 1), "train=a.txt: must be a pair of text files"),
         (["a"], (0, 1), r"train=\['a'\]: must be a pair of text files"),
         ("no.tsv", (0, 1), r"train=no.tsv: cannot be read \(No such file"),
@@ -122,3 +167,14 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         read(paths)
     with pytest.raises(OptionError, match=r"a.parquet: cannot be read as .parquet"):
         read(write(tmp_path / "a.parquet", "no such form"), "en", "de")
+    with pytest.raises(
+        OptionError, match=r"^target=fr: must be a column of \S+a.csv, whose first line has id, de, en$"
+    ):
+        read(named_commas(tmp_path), "en", "fr")
+    with pytest.raises(OptionError, match=r"^train=\S+a.csv: line 2: unexpected end of data$"):
+        read(write(tmp_path / "a.csv", 'a,b\n"c,d\n'))
+    with pytest.raises(OptionError, match=r"^train=\S+a.tsv.gz: is not a complete gzip file"):
+        read(write(tmp_path / "a.tsv.gz", gzip.compress(b"a\tb\n" * 99)[:-9]))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(OptionError, match=r"^train=\S+: must be a pair of text files"):
+        read(tmp_path / "empty")

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from gyral.applications.boxes.data.files import open_packed
+from gyral.applications.boxes.data.files import find_file
 from gyral.core.errors import OptionError
-from gyral.core.inputs import excerpt
+from gyral.core.inputs import excerpt, open_input
 
 DECIMAL, HEXADECIMAL = re.compile("[0-9]{1,4}"), re.compile("[0-9a-f]{2}")  # numbers of words in a line
 HYPERNYMS = ("@", "@i")  # symbols of pointers to a more general synset, and to the synset of which this is an instance
@@ -56,7 +56,7 @@ def _lines(path: Path, form: re.Pattern[str]) -> Iterator[list[str]]:
 
     The fourth field, a number, must have a form.
     """
-    with open_packed("hierarchy", path.parent, path) as file:
+    with open_input("hierarchy", path.parent, find_file(path) or path) as file:
         for number, content in enumerate(file, start=1):
             line = content.decode(errors="replace")
             fields = line.partition(" | ")[0].split()

@@ -1,6 +1,5 @@
 """Minimal pairs of sentences, by phenomenon: the templates of Marvin and Linzen (2018), and BLiMP."""
 
-import gzip
 import io
 import pickle
 from collections.abc import Callable
@@ -106,13 +105,13 @@ def _template(folder: Path, name: str, sentences: int) -> list[tuple[str, ...]]:
     content = read_bytes("pairs", "syneval", path)
     try:
         if path == text:
-            lines = gzip.decompress(content).decode().splitlines()
+            lines = content.decode().splitlines()
             items = [tuple(line.split("\t")[1:]) for line in lines]
         else:
             items = [tuple(item) for of_key in _Plain(io.BytesIO(content)).load().values() for item in of_key]
         if not all(len(item) == sentences and all(isinstance(each, str) for each in item) for item in items):
             raise ValueError(f"an item does not have {sentences} sentences")
-    except Exception as error:  # gzip and pickle raise many kinds
+    except Exception as error:  # pickle raises many kinds
         raise OptionError("pairs", "syneval", f"{path} is damaged ({error})") from None
     return items
 

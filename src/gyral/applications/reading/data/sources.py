@@ -10,7 +10,7 @@ from typing import Any
 
 from gyral.core.errors import OptionError
 from gyral.core.inputs import check_file, open_input
-from gyral.data.raw_examples import RawExample, file_state, line_examples
+from gyral.data.raw_examples import RawExample, file_state, json_examples
 
 
 class QuestionSource:
@@ -90,7 +90,7 @@ class QuestionSource:
         for index, file in enumerate(self.files):
             if self.by_line:
                 with open_input(self.option, self.path, file) as lines:
-                    for example in line_examples(lines):
+                    for example in json_examples(lines):
                         yield example._replace(progress=(index + example.progress) / len(self.files))
             else:
                 yield RawExample(file.name, str(file), (index + 1) / len(self.files))

@@ -1,16 +1,14 @@
 """Edges between nouns and their hypernyms in a text, from the files of WordNet (Miller 1995)."""
 
 import functools
-import gzip
 import re
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from gyral.applications.reading.data.words import FUNCTION_WORDS
 from gyral.core.edges import Edge
 from gyral.core.errors import OptionError
-from gyral.core.inputs import read_bytes
+from gyral.core.inputs import read_text
 from gyral.data.mentions import IRREGULAR
 
 DEPTH = 3  # levels between a noun and its hypernyms
@@ -120,9 +118,5 @@ def _lines(folder: Path, name: str) -> list[str]:
     if path is None:
         reason = f"has no {name}: must be the folder of WordNet 3.0 with {' and '.join(FILES)}"
         raise OptionError("hypernyms", folder, reason)
-    content = read_bytes("hypernyms", folder, path)
-    try:
-        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise OptionError("hypernyms", folder, f"{path.name} cannot be read: {error}") from None
+    text = read_text("hypernyms", folder, path)
     return [line for line in text.split("\n") if line and not line.startswith(" ")]

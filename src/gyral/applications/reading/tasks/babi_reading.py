@@ -9,6 +9,7 @@ training split, and edges join consecutive mentions of the same person, object o
     target      garden
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class BabiReadingTask(ReadingTask):
         hypernyms: folder of WordNet's `data.noun` and `index.noun`, for edges of two further types: from a noun to the
             next word that is its hypernym, and to the next one that is its hyponym, up to three levels apart; see
             `gyral.applications.reading.data.wordnet`. The cell then has `edge_types=3`. None: without.
-        data_dir, validation, stand_in, path, generated: see `gyral.data.babi.corpus.load_stories`.
+        data_dir, validation, stand_in, path, files, generated: see `gyral.data.babi.corpus.load_stories`.
         batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`; `data_seed` is
             also the seed of generated stories.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
@@ -69,12 +70,13 @@ class BabiReadingTask(ReadingTask):
         stand_in: bool = False,
         generated: bool = False,
         path: str | Path | None = None,
+        files: Sequence[str | Path] | None = None,
         batch_size: int = 32,
         eval_batch_size: int = 256,
         data_seed: int = 0,
         **options: Any,
     ) -> None:
-        release = {"path": path, "validation": validation, "stand_in": stand_in}
+        release: dict[str, Any] = {"path": path, "files": files, "validation": validation, "stand_in": stand_in}
         loaded = load_stories(qa, size, data_dir, generated=generated, seed=data_seed, **release)
         found = self.babi = self.stories(loaded)
         form: dict[str, Any] = {"edges": edges, "entities": entities, "plurals": check_boolean("plurals", plurals)}

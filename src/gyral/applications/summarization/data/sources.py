@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from gyral.applications.summarization.data.parsing import Pair, parse
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
-from gyral.core.inputs import check_file, excerpt, open_input, read_bytes
+from gyral.core.inputs import check_file, excerpt, is_packed, open_input, read_bytes, suffix_of
 from gyral.data.raw_examples import (
     ARTICLE,
     SUMMARY,
@@ -31,7 +31,7 @@ from gyral.data.raw_examples import (
     Report,
     UnusableError,
     file_state,
-    line_examples,
+    json_examples,
 )
 
 FORMS = ("jsonl", "csv", "story", "bin", "huggingface")
@@ -99,9 +99,9 @@ class ArticleSource:
     def _infer_form(self) -> str:
         if self._name.startswith("huggingface:"):
             return "huggingface"
-        suffix = Path(self._name).suffix.lower()
+        suffix = suffix_of(Path(self._name))
         forms = {".jsonl": "jsonl", ".json": "jsonl", ".csv": "csv", ".bin": "bin", ".txt": "story", ".story": "story"}
-        if suffix in forms:
+        if suffix in forms and not (suffix == ".bin" and is_packed(Path(self._name))):
             return forms[suffix]
         if os.path.isdir(self._name):
             return "bin" if any(Path(self._name).glob("*.bin")) else "story"
@@ -149,7 +149,7 @@ class ArticleSource:
             for index, file in enumerate(files):
                 yield RawExample(file.name, str(file), (index + 1) / len(files))
         else:
-            read_file = {"jsonl": line_examples, "csv": self._csv_examples, "bin": _bin_examples}[self.form]
+            read_file = {"jsonl": json_examples, "csv": self._csv_examples, "bin": _bin_examples}[self.form]
             for index, file in enumerate(self.files):
                 with open_input(self.option, self.path, file) as content:
                     for example in read_file(content):
@@ -173,7 +173,7 @@ class ArticleSource:
         with io.TextIOWrapper(content, "utf-8-sig", "replace", newline="") as lines:
             reader = csv.reader(itertools.chain(lines, [END]))
             try:
-                yield from self._rows(file, reader, lambda: content.tell() / size)
+                yield from self._rows(file, reader, lambda: min(1.0, content.tell() / size))
             except csv.Error as error:
                 raise self._error(f"line {reader.line_num}: {error}", file) from None
 

@@ -1,6 +1,8 @@
 """Pairs of sentences in two languages, in the forms in which parallel corpora are published."""
 
+import csv
 import html
+import io
 import itertools
 import re
 from collections.abc import Callable, Iterator
@@ -11,11 +13,14 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
-from gyral.core.inputs import check_file, excerpt, open_input
-from gyral.data.raw_examples import Report, UnusableError, file_state, line_examples, load_line
+from gyral.core.inputs import check_file, excerpt, open_input, suffix_of
+from gyral.data.raw_examples import Report, UnusableError, file_state, json_examples, line_examples, load_line
 
-PARALLEL = "a pair of text files, [train.en,train.de], or a file .tsv, .jsonl or .parquet with both languages"
-FORMS = {".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+PARALLEL = (
+    "a pair of text files, [train.en,train.de], a file .tsv, .csv, .jsonl, .json or .parquet with both languages, or a "
+    "folder of .parquet files"
+)
+FORMS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 SEGMENT = re.compile(rb"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE)
 TAGGED = "train.tags."  # how the names of IWSLT's training files begin, which have tags between the sentences
 ROWS = 1000  # rows of a Parquet file that are read at once
@@ -43,17 +48,20 @@ class PairSource:
                   lines with a tag are left out
     sgm, xml      two such files with a sentence in each element `<seg>`, the test sets of WMT
                   (`newstest2013-src.en.sgm`, `newstest2013-ref.de.sgm`) and of IWSLT
-    tsv           one file whose columns are separated by tabs
-    jsonl, json   one file with an object on each line, `{"translation": {"en": …, "de": …}}`: what the data sets wmt14
-                  and iwslt2017 of Hugging Face are as lines of JSON; the two texts may also be fields of the object
-    parquet       one file with a column `translation`, the form in which Hugging Face stores them
+    tsv, csv      one file whose columns are separated by tabs, or by commas with quotes
+    jsonl, json   one file with an object on each line, or with an array of objects, `{"translation": {"en": …, "de":
+                  …}}`: what the data sets wmt14 and iwslt2017 of Hugging Face are as lines of JSON; the two texts may
+                  also be fields of the object
+    parquet       one file, or a folder of files in the order of their names, with a column `translation`, the form in
+                  which Hugging Face stores them, or with a column for each language
     ============  ======================================================================================================
 
-    A path of one file may end with a slice of its pairs: `train.tsv[:900]`.
+    A path of one file may end with a slice of its pairs: `train.tsv[:900]`. A file may be packed: `train.tsv.gz`.
 
     Args:
         path: path of one file, or two paths: of the sources and of their translations.
-        source, target: columns of a .tsv file, from 0; or fields of the other forms, which are names of languages.
+        source, target: columns of a .tsv or .csv file, from 0, or their names in its first line; or fields of the other
+            forms, which are names of languages.
         option: name of the option that has the path, for errors.
 
     Raises:
@@ -75,7 +83,10 @@ class PairSource:
             assert found is not None, "every text matches"
             self._slice = slice(*(int(number) if number else None for number in found.groups()[1:]))
             self.files = [Path(found[1])]
-            self.form = FORMS.get(self.files[0].suffix.lower(), "")
+            self.form = FORMS.get(suffix_of(self.files[0]), "")
+            if self.files[0].is_dir():
+                self.files = sorted(self.files[0].glob("*.parquet"))
+                self.form = "parquet" if self.files else ""
             if not self.form:
                 raise self._error(f"must be {PARALLEL}")
             self._check_fields()
@@ -86,8 +97,9 @@ class PairSource:
         return OptionError(self.option, self.path, reason)
 
     def _check_fields(self) -> None:
+        named = self.form in ("tsv", "csv") and all(isinstance(field, str) for field in self.fields)
         for name, field in zip(("source", "target"), self.fields, strict=True):
-            if self.form == "tsv":
+            if self.form in ("tsv", "csv") and not named:
                 check_integer(name, field, minimum=0)
             elif not isinstance(field, str):
                 raise OptionError(name, field, f"must be the name of a language for {self.path}, such as en")
@@ -127,16 +139,40 @@ class PairSource:
                 yield f"{self.files[0].name}:{number}", partial(tuple, found)
 
     def _file_pairs(self) -> Iterator[RawPair]:
-        parse = self._columns if self.form == "tsv" else self._objects
         with open_input(self.option, self.path, self.files[0]) as content:
-            for example in line_examples(content):
-                yield example.place, partial(parse, example.content)
+            if self.form == "jsonl":
+                for example in json_examples(content):
+                    yield example.place, partial(self._objects, example.content)
+                return
+            columns: tuple[int | str, ...] = self.fields
+            for place, row in self._rows(content):
+                if any(isinstance(column, str) for column in columns):  # the first line has their names
+                    columns = self._find_columns(row)
+                else:
+                    yield place, partial(_columns, row, columns)
 
-    def _columns(self, line: bytes) -> tuple[Any, ...]:
-        columns = line.rstrip(b"\r\n").split(b"\t")
-        if len(columns) <= max(int(field) for field in self.fields):
-            raise UnusableError("line with too few columns")
-        return tuple(columns[int(field)] for field in self.fields)
+    def _rows(self, content: BinaryIO) -> Iterator[tuple[str, list[Any]]]:
+        """Yield the place and the columns of each line of a .tsv file, or of each row of a .csv file."""
+        if self.form == "tsv":
+            for example in line_examples(content):
+                yield example.place, example.content.rstrip(b"\r\n").split(b"\t")
+            return
+        csv.field_size_limit(2**31 - 1)
+        with io.TextIOWrapper(content, "utf-8-sig", "surrogateescape", newline="") as lines:
+            reader = csv.reader(lines, strict=True)
+            try:
+                for row in filter(None, reader):
+                    yield f"{self.files[0].name}:{reader.line_num}", row
+            except csv.Error as error:
+                raise self._error(f"line {reader.line_num}: {error}") from None
+
+    def _find_columns(self, row: list[Any]) -> tuple[int | str, ...]:
+        names = [name.decode(errors="replace") if isinstance(name, bytes) else name for name in row]
+        for option, field in zip(("source", "target"), self.fields, strict=True):
+            if field not in names:
+                reason = f"must be a column of {self.path}, whose first line has {excerpt(names)}"
+                raise OptionError(option, field, reason)
+        return tuple(names.index(str(field)) for field in self.fields)
 
     def _objects(self, line: bytes) -> tuple[Any, ...]:
         return self._texts(load_line(line))
@@ -151,23 +187,34 @@ class PairSource:
         import_extra("pyarrow", f"task.corpus.{self.option}={self.path}", "parquet")
         from pyarrow import parquet
 
-        numbers = itertools.count(1)
-        try:
-            with parquet.ParquetFile(self.files[0]) as file:
-                if "translation" not in (names := file.schema_arrow.names):
-                    raise self._error(f"has columns {excerpt(names)}, and none named translation")
-                for batch in file.iter_batches(ROWS, columns=["translation"]):
-                    for content in batch.column(0).to_pylist():
-                        yield f"{self.files[0].name}:row {next(numbers)}", partial(self._texts, content)
-        except (OSError, ValueError) as error:  # those of pyarrow among them
-            if isinstance(error, OptionError):
-                raise
-            raise self._error(f"cannot be read as .parquet: {str(error).splitlines()[0]}") from error
+        for path in self.files:
+            numbers = itertools.count(1)
+            place = "" if len(self.files) == 1 else f"{path.name}: "
+            try:
+                with parquet.ParquetFile(path) as file:
+                    names = file.schema_arrow.names
+                    columns = ["translation"] if "translation" in names else [*map(str, self.fields)]
+                    if not set(columns) <= set(names):
+                        reason = f"has columns {excerpt(names)}, and none named translation or {' and '.join(columns)}"
+                        raise self._error(f"{place}{reason}")
+                    for batch in file.iter_batches(ROWS, columns=columns):
+                        for content in batch.to_pylist():
+                            yield f"{path.name}:row {next(numbers)}", partial(self._texts, content)
+            except (OSError, ValueError) as error:  # those of pyarrow among them
+                if isinstance(error, OptionError):
+                    raise
+                raise self._error(f"{place}cannot be read as .parquet: {str(error).splitlines()[0]}") from error
+
+
+def _columns(row: list[Any], columns: tuple[int | str, ...]) -> tuple[Any, ...]:
+    if len(row) <= max(int(column) for column in columns):
+        raise UnusableError("line with too few columns")
+    return tuple(row[int(column)] for column in columns)
 
 
 def _sentences(file: Path, content: BinaryIO) -> Iterator[bytes]:
     """Yield the sentences of one language."""
-    if file.suffix.lower() in (".sgm", ".sgml", ".xml"):
+    if suffix_of(file) in (".sgm", ".sgml", ".xml"):
         for line in content:
             for found in SEGMENT.findall(line):
                 yield html.unescape(found.decode(errors="surrogateescape")).encode(errors="surrogateescape")
