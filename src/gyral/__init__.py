@@ -11,7 +11,7 @@ from typing import Any
 
 _MODULE_OF = {
     alias.name: str(node.module)
-    for node in ast.parse(Path(__file__).with_suffix(".pyi").read_text()).body
+    for node in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
     if isinstance(node, ast.ImportFrom)
     for alias in node.names
 }

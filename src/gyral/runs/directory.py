@@ -243,7 +243,7 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
         if isinstance(error, SystemExit) and error.code:
             raise  # with its own status, by which submitit requeues a job
         with suppress(OSError):  # the disk may be full, which is then the failure
-            (run.directory / FAILED).write_text(hide_passwords(traceback.format_exc()))
+            (run.directory / FAILED).write_text(hide_passwords(traceback.format_exc()), encoding="utf-8")
         if isinstance(error, SystemExit):  # a program that is not DONE must not end with status 0
             raise RuntimeError("the run was ended by sys.exit()") from error
         raise  # the caller still sees the exception
@@ -254,7 +254,7 @@ def _open_log(path: Path) -> None:
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, MemoryHandler):
-            file = logging.FileHandler(path, delay=True)
+            file = logging.FileHandler(path, delay=True, encoding="utf-8")
             file.setFormatter(handler.formatter)
             handler.setTarget(file)
             handler.close()  # writes the buffered messages

@@ -116,7 +116,7 @@ def processor() -> str:
     """Return the processor's model name."""
     information = Path("/proc/cpuinfo")
     if information.is_file():
-        for line in information.read_text().splitlines():
+        for line in information.read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor()

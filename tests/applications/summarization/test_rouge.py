@@ -66,7 +66,10 @@ def test_wrong_numbers_of_summaries_are_refused() -> None:
 def lines(path: Path) -> list[list[str]]:
     if not path.is_file():
         pytest.skip(f"no {path} (set DATA_DIR)")
-    return [[" ".join(words) for words in split_sentences(line.split())] for line in path.read_text().splitlines()]
+    return [
+        [" ".join(words) for words in split_sentences(line.split())]
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
 
 
 # Liu and Liu (2021), table 1: 46.67, 22.15 and 43.54, by ROUGE-1.5.5

@@ -29,7 +29,7 @@ TABLES = re.compile(r"(light_conv_paper/table3|translation_small(_ablation)?)/[a
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def test_labels_are_smoothed() -> None:
