@@ -19,6 +19,10 @@ __all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from gyral.core.commands import version
+
+        return version()
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'gyral' has no attribute '{name}'")
     globals()[name] = value = getattr(import_module(_MODULE_OF[name]), name)

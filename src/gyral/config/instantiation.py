@@ -7,6 +7,7 @@ without a configuration.
 """
 
 import math
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from pydantic.errors import PydanticUserError
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from gyral.config.errors import allocation
+from gyral.config.plain import map_texts
 from gyral.config.trust import known_names
 from gyral.core.errors import OptionError, UserError, suggest_name
 from gyral.core.memory import is_out_of_memory
@@ -49,10 +51,15 @@ def make(config: DictConfig, key: str, **arguments: Any) -> Any:
         return None
     check_target(node, key)
     check_section(node, key)
-    section: Any = OmegaConf.to_container(node, resolve=True)
+    section: Any = map_texts(OmegaConf.to_container(node, resolve=True), _expand_home)
     with located(config, key):
         factory: partial[Any] = build(section | {"_partial_": True})
         return factory if section.get("_partial_") else factory(**arguments)
+
+
+def _expand_home(value: str) -> str:
+    """Return the value of an option with the home directory in place of ~ at the start of a path."""
+    return os.path.expanduser(value) if value == "~" or value.startswith("~/") else value
 
 
 def build(value: Any) -> Any:

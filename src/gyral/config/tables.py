@@ -229,8 +229,8 @@ def _read(file: Path, changed: int, groups: frozenset[str]) -> Table:
         if not {*(source.get("source") or {})} <= {*SOURCE}:
             raise UserError(f"{file}: source: must have the keys {', '.join(SOURCE)} alone")
     for key, values in (content.get("sweep") or {}).items():
-        if not isinstance(values, list):
-            raise UserError(f"{file}: sweep.{key}={values}: must be a list of values")
+        if not (isinstance(values, list) and values):
+            raise UserError(f"{file}: sweep.{key}={values}: must be a list of values, at least one")
     _check_columns(file, content)
     return Table(file, content["experiment"], content, groups)
 

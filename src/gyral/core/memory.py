@@ -37,9 +37,8 @@ def release_freed_memory() -> None:
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
     with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text(
-            "5", encoding="utf-8"
-        )  # sets the peak to the present size, see proc(5)
+        # sets the peak to the present size, see proc(5)
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Glob, Override
 from hydra.core.plugins import Plugins
 from hydra.errors import ConfigCompositionException
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, read_write
 
 from gyral.config.errors import describe
 from gyral.config.groups import choices, load_choice
 from gyral.config.overrides import undefer_option
+from gyral.config.roles import NOT_IN_DIRECTORIES
 from gyral.core.errors import JobError, OptionError, SweepError, UserError
 from gyral.core.files import write_atomically
 from gyral.core.measures import main_measure
@@ -149,6 +150,7 @@ class Grid(BaseSweeper):
             self.params["experiment"] = self.config.hydra.runtime.choices.experiment
         given = self.overrides(arguments)
         axes = [[f"{key}={value}" for value in values_of(override)] for key, override in given.items()]
+        self.name_by([axis[0].partition("=")[0] for axis in axes if len(axis) > 1])
         seed = f"seed={self.choose.pop('seed', 0)}"
         chosen = [[f"{key}={value}" for value in values] for key, values in self.choose.items() if key not in given]
         unseeded = [axis for axis in axes if not axis[0].startswith("seed=")]
@@ -179,6 +181,15 @@ class Grid(BaseSweeper):
         if len(started) < len(jobs):
             counted = f"{len(jobs) - len(started)} of {len(jobs)} jobs did not start"
             raise SweepError(f"{counted}: no run with {seed} has finished for them, see above")
+
+    def name_by(self, varied: Sequence[str]) -> None:
+        """Let the directories of jobs also show those of the varied options that do not name directories otherwise."""
+        hidden = [str(key) for key in self.config.hydra.job.config.override_dirname.exclude_keys]
+        if shown := {*varied} & {*NOT_IN_DIRECTORIES}:
+            left = ",".join(key for key in hidden if key not in shown)
+            word = f"hydra.job.config.override_dirname.exclude_keys=[{left}]"
+            with read_write(self.config):
+                self.config.hydra.overrides.hydra = [*self.config.hydra.overrides.hydra, word]
 
     def check(self, axes: Sequence[Sequence[str]]) -> None:
         """Raise the error of an unknown choice or key, before the first job starts."""
@@ -291,11 +302,18 @@ def values_of(override: Override) -> list[str]:
     """Return the values of an axis, each as it is written on the command line.
 
     Raises:
-        OptionError: the axis is an interval, which has no finite list of values.
+        OptionError: the axis is an interval, which has no finite list of values, or it has no value at all.
     """
     if not override.is_sweep_override():
         return [override.get_value_element_as_str()]
+    key, _, value = str(override.input_line).partition("=")
     if not override.is_discrete_sweep():
-        key, _, value = str(override.input_line).partition("=")
         raise OptionError(key, value, "must be a list of values; sweep=tune searches intervals")
-    return list(override.sweep_string_iterator())
+    values = list(override.sweep_string_iterator())
+    if not values:
+        is_glob = isinstance(override.value(), Glob)
+        names = choices(key.partition("@")[0]) if is_glob else []
+        reason = f"matches none of {', '.join(names)}" if names else "has no values"
+        own = "; glob() is for choices of groups" if is_glob and not names else ""
+        raise OptionError(key, value, f"{reason}{own}, so that the sweep has no job")
+    return values

@@ -283,7 +283,7 @@ def load(directory: str | PathLike[str], checkpoint: str = "best", *, trust: str
         UserError: the directory holds no run, no checkpoint, or a checkpoint of another model; or the configuration of
             the run names what is not trusted.
     """
-    return load_trained(load_run(Path(directory), trust), checkpoint)[0]
+    return load_trained(load_run(Path(directory).expanduser(), trust), checkpoint)[0]
 
 
 def load_trained(run: Run, checkpoint: str) -> tuple[Task, int]:

@@ -100,11 +100,8 @@ class _StemmingTokenizer:
         from nltk.stem.porter import PorterStemmer
         from rouge_score import tokenize
 
-        lines = (
-            Path(str(distribution("py-rouge").locate_file("rouge/wordnet_key_value.txt")))
-            .read_text(encoding="utf-8")
-            .splitlines()
-        )
+        file = Path(str(distribution("py-rouge").locate_file("rouge/wordnet_key_value.txt")))
+        lines = file.read_text(encoding="utf-8").splitlines()
         irregular = dict(line.split("|", 1) for line in lines)
         porter = PorterStemmer(PorterStemmer.ORIGINAL_ALGORITHM).stem
         self._tokenize = tokenize.tokenize

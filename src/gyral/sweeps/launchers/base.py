@@ -107,9 +107,8 @@ def execute(job: SweepJob, quiet: bool = False) -> JobReturn:
     """Run a job in this process; with `quiet`, without any output."""
     with contextlib.ExitStack() as stack:
         if quiet:
-            stack.enter_context(
-                contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w", encoding="utf-8")))
-            )
+            nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
             stack.callback(logging.disable, logging.root.manager.disable)
             logging.disable(logging.INFO)
         setup_globals()
