@@ -27,6 +27,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 
+from gyral.config.overrides import text
 from gyral.config.plain import Loader
 from gyral.core.errors import UserError
 
@@ -261,5 +262,5 @@ def _as_word(value: Any) -> str:
     """Return a value as on the command line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    text = str(value)
-    return text if re.fullmatch(r"[\w.+/-]+", text) else f"'{text}'"
+    word = str(value)
+    return word if re.fullmatch(r"[\w.+/-]+", word, re.ASCII) else text(word)

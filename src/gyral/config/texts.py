@@ -94,7 +94,7 @@ def _quote_text(word: str, options: Options, is_sweep: bool) -> str:
         texts = [_as_text(key, part, options) for part in parts]
         if "" in parts or texts == parts:  # Hydra refuses an empty item
             return word
-        changed = start + ",".join(texts) + end
+        changed = ",".join(texts)  # without choice(), which removes the quotes from the overrides of jobs
     return f"{key}={changed}" if parse(f"{key}={changed}") else word
 
 

@@ -94,7 +94,9 @@ def summarize(
             progress.add(len(batch))
     if output.pairs:
         references, candidates = zip(*output.pairs, strict=True)
-        log.info("of %s with a summary: %s", f"{len(references):,}", describe(rouge.score(references, candidates)))
+        rouge.warn_of_unscored(references, task.rouge_tokens)
+        scores = rouge.score(references, candidates, tokens=task.rouge_tokens)
+        log.info("of %s with a summary: %s", f"{len(references):,}", describe(scores))
     if html is not None:
         source = "standard input" if input == STANDARD_INPUT else Path(input).name
         write_page(Path(html), shown, f"Summaries of {source}")
@@ -126,6 +128,7 @@ def explain(task: "SummaryTask", articles: Sequence[Article], written: "Sequence
             pair.sentences,
             attention[row, :length, :size],
             copied[row, :length],
+            rouge_tokens=task.rouge_tokens,
         )
         for row, (article, pair, length, size) in enumerate(
             zip(articles, pairs, lengths, batch.lengths.tolist(), strict=True)
