@@ -4,7 +4,6 @@ An option whose annotation is `str` is literal text: `prompt="the "` keeps its s
 `length=500` is a number.
 """
 
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from omegaconf import DictConfig
 
 from gyral.config import command_line
 from gyral.core.errors import OptionError, UserError, suggest_name
+from gyral.core.inputs import as_utf8
 
 Function = Callable[..., Any]
 TEXT = (str, str | None, "str", "str | None")  # annotations of options that are not parsed
@@ -55,19 +55,11 @@ def split_words(words: Iterable[str], own: Sequence[str]) -> tuple[list[str], di
         name, equals, value = word.partition("=")
         first = name.partition(".")[0]
         if equals and first.isidentifier() and first not in (*own, "hydra"):
-            value = _in_utf8(value)
+            value = as_utf8(value)
             given[name] = value[1:-1] if re.fullmatch(r"'.*'|\".*\"", value, re.DOTALL) else value
         else:
             for_hydra.append(word)
     return for_hydra, given
-
-
-def _in_utf8(value: str) -> str:
-    """Return a word of the command line in UTF-8 as text; other words stay as the locale decodes them."""
-    try:
-        return os.fsencode(value).decode()
-    except UnicodeError:
-        return value
 
 
 def options_of(function: Function) -> dict[str, Parameter]:

@@ -32,6 +32,17 @@ def path_of(value: Any) -> Path:
     return Path(text)
 
 
+def as_utf8(text: str) -> str:
+    """Return a text of the command line that was in UTF-8, although the locale may have decoded it otherwise.
+
+    Bytes that are no text in UTF-8 stay as the locale has decoded them; `path_of` is the inverse for paths.
+    """
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeError:
+        return text
+
+
 @contextmanager
 def open_input(option: str, value: Any, file: Path | None = None) -> Iterator[io.BufferedReader]:
     """Open a file for reading bytes; within this context, errors of the operating system name the option and the file.

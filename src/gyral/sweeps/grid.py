@@ -20,13 +20,12 @@ from gyral.config.groups import choices, load_choice
 from gyral.config.overrides import undefer_option
 from gyral.config.roles import NOT_IN_DIRECTORIES
 from gyral.core.errors import JobError, OptionError, SweepError, UserError
-from gyral.core.files import write_atomically
 from gyral.core.measures import main_measure
 from gyral.core.ranks import launched, refuse
 from gyral.runs.directory import DONE, check_links, flatten, read_results
 from gyral.runs.measures import read_measures
 from gyral.runs.moved import check_current
-from gyral.runs.saved_files import read_yaml
+from gyral.runs.saved_files import read_yaml, write_yaml
 from gyral.sweeps.launchers.base import FinishedJob, SweepLauncher
 
 PLAN = "multirun.yaml"  # the configuration of the sweep that was last started in a directory
@@ -160,7 +159,7 @@ class Grid(BaseSweeper):
         if (earlier := read_plan(self.directory)) is not None:
             check_current(earlier, plan, self.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(plan, OmegaConf.to_yaml(self.config))
+        write_yaml(plan, self.config)
         shared = [axis[0] for axis in axes if len(axis) == 1]
         jobs = list(product(*axes))
         total = len(trials) + len(jobs)

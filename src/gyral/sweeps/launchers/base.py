@@ -296,5 +296,5 @@ def _mark_as_lost(job: SweepJob, error: Exception) -> JobError:
         reason = "the job's process was killed (SIGKILL); the system does so when memory runs out"
     if job.directory.is_dir():
         with contextlib.suppress(OSError):  # the disk may be full; the sweep reports the reason, too
-            (job.directory / FAILED).write_text(f"{reason}\n", encoding="utf-8")
+            (job.directory / FAILED).write_text(f"{reason}\n", encoding="utf-8", errors="backslashreplace")
     return JobError(f"{job.directory}: {reason}")

@@ -169,7 +169,7 @@ def _watch(peer: PeerProcess, body_ended: threading.Event, directory: Path) -> N
 def end_process(directory: Path | None, failure: str) -> NoReturn:
     """End this process, and write a failure to the run directory, if given."""
     if directory is not None:
-        (directory / FAILED).write_text(f"{failure}\n", encoding="utf-8")
+        (directory / FAILED).write_text(f"{failure}\n", encoding="utf-8", errors="backslashreplace")
     print(f"error: {failure.splitlines()[0]}", file=sys.stderr, flush=True)
     os._exit(1)
 
