@@ -61,30 +61,67 @@ def test_calls_without_an_encoding_are_found(call: str, found: bool, tmp_path: P
     assert bool([*implicit_encodings(tmp_path / "a.py")]) is found
 
 
-@pytest.mark.parametrize("locale", ["ascii", pytest.param("latin-1", marks=pytest.mark.slow)])
-def test_all_commands_work_in_a_locale_other_than_utf8(locale: str, tmp_path: Path) -> None:
-    environment = ASCII if locale == "ascii" else latin1(tmp_path)
-    (tmp_path / "千字文.txt").write_text(TEXT, encoding="utf-8")
-    run = tmp_path / "运行"
+def commands(folder: Path) -> dict[tuple[str, ...], str]:
+    """Return command lines about a Chinese text, with a piece of what each prints, without Chinese characters."""
+    (folder / "千字文.txt").write_text(TEXT, encoding="utf-8")
+    run = folder / "运行"
     small = [word.replace("max_steps=24", "max_steps=3") for word in SMALL_TEXT if not word.startswith("threads")]
-    own = ("trainer.val_check_interval=3", f"task.corpus.path={tmp_path}/千字文.txt", f"hydra.run.dir={run}")
-    commands = {
-        ("train", *small, "model=rnn", *own, f"paths.data_dir={tmp_path}"): "run directory: ",
-        ("evaluate", f"run={run}", "split=val", f"save={tmp_path}/é.md"): "val/loss",
-        ("generate", f"run={run}", "prompt=天地", "length=5"): "\\u5929\\u5730",
-        ("generate", f"run={run}", f"surprisal={tmp_path}/千字文.txt"): "\\u7384",
-        ("report", f"sweep={run}", f"save=[{tmp_path}/a.html,{tmp_path}/a.tex,{tmp_path}/b.csv]"): "Wrote ",
+    own = ("trainer.val_check_interval=3", f"task.corpus.path={folder}/千字文.txt", f"hydra.run.dir={run}")
+    return {
+        ("train", *small, "model=rnn", *own, f"paths.data_dir={folder}"): "run directory: ",
+        ("evaluate", f"run={run}", "split=val", f"save={folder}/é.md"): "val/loss",
+        ("generate", f"run={run}", "prompt=天地", "length=5"): "",
+        ("generate", f"run={run}", f"surprisal={folder}/千字文.txt"): "# mean ",
+        ("report", f"sweep={run}", f"save=[{folder}/a.html,{folder}/a.tex,{folder}/b.csv]"): "Wrote ",
         ("migrate", str(run)): "nothing to migrate",
         ("sweep", "rum_paper_table1"): "name: rum_paper_table1",
         ("fetch", "--version"): version(),
         ("dashboard", "--help"): "Weights & Biases",
     }
-    for words, shown in commands.items():
+
+
+def check_run(folder: Path) -> None:
+    assert (folder / "运行" / "DONE").is_file()
+    assert "千字文.txt" in (folder / "运行" / "config.yaml").read_text(encoding="utf-8")
+    assert "天" in (folder / "运行" / "examples.txt").read_text(encoding="utf-8")
+
+
+def test_all_commands_read_and_write_text_in_an_ascii_locale(tmp_path: Path) -> None:
+    script = (
+        "import sys; from tests.helpers.running import invoke; "
+        "[print(ascii(invoke(*words[1:], entry=words[0]))) for words in eval(sys.argv[1])]"
+    )
+    shown = commands(tmp_path)
+    given = [tuple(map(as_argument, words)) for words in shown]
+    outcome = spawn("-c", script, repr(given), PYTHONPATH=str(ROOT), **ASCII)
+    assert outcome.status == 0, outcome.err
+    lines = [line for line in outcome.out.splitlines() if line.startswith("Outcome(")]
+    for line, piece in zip(lines, shown.values(), strict=True):
+        assert line.startswith(("Outcome(status=0, ", "Outcome(status=False, ")), line
+        assert piece in line
+    check_run(tmp_path)
+
+
+def as_argument(word: str) -> str:
+    """Return a word as a process in an ASCII locale receives it."""
+    return word.encode().decode("ascii", "surrogateescape")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("locale", ["ascii", "latin-1"])
+def test_all_commands_work_in_a_locale_other_than_utf8(locale: str, tmp_path: Path) -> None:
+    environment = ASCII if locale == "ascii" else latin1(tmp_path)
+    for words, shown in commands(tmp_path).items():
         outcome = spawn("-m", f"gyral.{words[0]}", *words[1:], cwd=tmp_path, **environment)
         assert outcome.status == 0, outcome.err
         assert shown in outcome.out, outcome
-    assert (run / "DONE").is_file()
-    assert "天" in (run / "examples.txt").read_text(encoding="utf-8")
+    check_run(tmp_path)
+
+
+def test_characters_that_the_terminal_lacks_become_escapes() -> None:
+    script = r"from gyral.core.streams import open_streams; open_streams(); print('\u5929'); exit('\u5730')"
+    outcome = spawn("-c", script, **ASCII)
+    assert (outcome.out, outcome.err) == ("\\u5929\n", "\\u5730\n")
 
 
 def test_paths_in_other_locales_are_those_of_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
