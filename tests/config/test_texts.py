@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from gyral.config import texts
+from gyral.config import tables, texts
 from gyral.config.composition import compose, compose_with_hydra
 from gyral.config.groups import CONFIG_PATH, groups
 from gyral.config.mistakes import FOLDERS, arrange_words
@@ -154,6 +154,11 @@ def test_paths_of_commands_begin_at_the_home_directory(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert arrange_words([word], TRAIN) == [expected.format(tmp_path)]
+
+
+def test_values_of_tables_are_read_as_they_are() -> None:
+    for value in VALUES:
+        assert read(f"key={tables._as_word(value)}") == value
 
 
 @settings(deadline=None, max_examples=25)

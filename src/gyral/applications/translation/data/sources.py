@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
-from gyral.core.inputs import check_file, excerpt, open_input
+from gyral.core.inputs import check_file, excerpt, open_input, path_of
 from gyral.data.raw_examples import Report, UnusableError, file_state, line_examples, load_line
 
 PARALLEL = "a pair of text files, [train.en,train.de], or a file .tsv, .jsonl or .parquet with both languages"
@@ -68,13 +68,13 @@ class PairSource:
         if isinstance(path, list | tuple):
             if len(path) != 2:
                 raise self._error(f"must be {PARALLEL}")
-            self.files = [Path(str(file)) for file in path]
+            self.files = [path_of(file) for file in path]
             self.form = "text"
         else:
             found = re.fullmatch(r"(.*?)(?:\[(\d*):(\d*)\])?", self.path, re.DOTALL)
             assert found is not None, "every text matches"
             self._slice = slice(*(int(number) if number else None for number in found.groups()[1:]))
-            self.files = [Path(found[1])]
+            self.files = [path_of(found[1])]
             self.form = FORMS.get(self.files[0].suffix.lower(), "")
             if not self.form:
                 raise self._error(f"must be {PARALLEL}")
