@@ -324,7 +324,7 @@ def report(rows: list[dict[str, Any]], about: dict[str, Any], path: str | None) 
     )
     console.print(table)
     if path is not None:
-        with Path(path).open("a") as file:
+        with Path(path).open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row | about) + "\n" for row in rows)
 
 

@@ -204,7 +204,7 @@ def main(arguments: list[str]) -> int:
             figures = (f"{row['forward_ms']:.1f}", f"{row['train_ms']:.1f}", f"{row['train_ratio']:.2f}")
             table.add_row(row["operator"], size, *figures, f"{row['kept_mib']:.1f}")
         if settings.json is not None:
-            with Path(settings.json).open("a") as file:
+            with Path(settings.json).open("a", encoding="utf-8") as file:
                 for row in rows:
                     file.write(json.dumps(row | {"threads": settings.threads} | provenance()) + "\n")
     Console().print(table)

@@ -182,7 +182,7 @@ def line(row: dict[str, Any]) -> str:
 def write(results: dict[str, Any], path: str) -> None:
     """Write the results to a file, at once or not at all."""
     new = Path(f"{path}.new")
-    new.write_text(json.dumps(results, indent=1) + "\n")
+    new.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     new.replace(path)
 
 

@@ -43,7 +43,7 @@ def run(device: str, seconds: float, paths: tuple[str, ...] = PATHS) -> dict[str
 
         collection = begin("--collect-only", *paths)
         collection.wait()
-        tests = [line for line in logs[0].read_text().splitlines() if "::" in line]
+        tests = [line for line in logs[0].read_text(encoding="utf-8").splitlines() if "::" in line]
         processes = min(MAX_PROCESSES, os.cpu_count() or 1, len(tests))
         running = [begin(*tests[index::processes]) for index in range(processes)]
         finished = [end(process, start + seconds) for process in running]
@@ -51,7 +51,7 @@ def run(device: str, seconds: float, paths: tuple[str, ...] = PATHS) -> dict[str
         if collection.returncode != 0 or not tests:
             found["failures"].append(f"collection: {last_line(logs[0])}")
         for process, has_finished, log in zip(running, finished, logs[1:], strict=True):
-            count(log.read_text(), found)
+            count(log.read_text(encoding="utf-8"), found)
             if has_finished and process.returncode not in (0, 1):  # pytest itself failed, or died of a signal
                 found["failures"].append(last_line(log))
     return found | {"seconds": round(time.monotonic() - start, 1)}
@@ -74,7 +74,7 @@ def end(process: subprocess.Popen[bytes], deadline: float) -> bool:
 
 def last_line(log: Path) -> str:
     """Return the last line of a file that is not empty."""
-    return (["no output"] + [line for line in log.read_text().splitlines() if line.strip()])[-1]
+    return (["no output"] + [line for line in log.read_text(encoding="utf-8").splitlines() if line.strip()])[-1]
 
 
 def count(log: str, found: dict[str, Any]) -> None:

@@ -179,7 +179,7 @@ def peak_memory(make: Maker, input_shape: Sequence[int], threads: int) -> float:
     if hasattr(LIBC, "malloc_trim"):  # otherwise the measurement would reuse memory that these steps freed
         LIBC.malloc_trim(0)
     if RESET_PEAK.exists():
-        RESET_PEAK.write_text("5")
+        RESET_PEAK.write_text("5", encoding="utf-8")
     before = peak_resident()
     load.train()
     return (peak_resident() - before) / 2**20

@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def provenance() -> dict[str, Any]:
     """Return the machine, the version of torch, the commit of this repository and the date."""
-    cpu_information = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.*)", cpu_information.read_text()) if cpu_information.exists() else []
+    file = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.*)", file.read_text(encoding="utf-8")) if file.exists() else []
     return {
         "cpu": names[0] if names else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
@@ -32,4 +32,4 @@ def commit() -> str:
     if not shutil.which("git"):
         return "unknown"
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    return subprocess.run(command, capture_output=True, encoding="utf-8", check=False).stdout.strip() or "unknown"

@@ -358,7 +358,7 @@ def report(rows: list[dict[str, Any]], about: dict[str, Any], path: str | None) 
     conditions = ", ".join(f"{key}={value}" for key, value in about.items() if value != "")
     console.print("Milliseconds per training step, without validation and checkpoints.", conditions, soft_wrap=True)
     if path is not None:
-        with Path(path).open("a") as file:
+        with Path(path).open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row | about) + "\n" for row in rows)
 
 

@@ -27,7 +27,7 @@ def description(group: str, name: str) -> str:
     """Return the comment at the start of a configuration file."""
     from gyral.config.groups import find_config
 
-    lines = find_config(group, name).read_text().splitlines()
+    lines = find_config(group, name).read_text(encoding="utf-8").splitlines()
     comment = []
     for line in lines:
         if not line.startswith("#"):
@@ -58,7 +58,7 @@ def comments(*files: Path) -> dict[str, str]:
     """Return the comment behind each option of configuration files."""
     found = {}
     for file in files:
-        for match in re.finditer(r"^\s*([\w.]+):[^#\n]*#\s*(.+)$", file.read_text(), re.MULTILINE):
+        for match in re.finditer(r"^\s*([\w.]+):[^#\n]*#\s*(.+)$", file.read_text(encoding="utf-8"), re.MULTILINE):
             found.setdefault(match[1], match[2])
     return found
 

@@ -78,7 +78,7 @@ def copied_pages() -> Iterator[tuple[str, str]]:
                 return match[1]  # not part of the site
             return f"[{match[1]}]({up}{path}{'#' + anchor if anchor else ''})"
 
-        text = (ROOT / source).read_text()
+        text = (ROOT / source).read_text(encoding="utf-8")
         yield page, re.sub(r"\[([^\]]*)\]\((?!https?:|#)([^)]+)\)", link, text)
 
 
@@ -90,7 +90,7 @@ def applications() -> list[Path]:
 def application_entry(folder: Path) -> dict[str, list[str]]:
     """Return the entry of an application in the navigation: its title, and its pages with index.md first."""
     pages = sorted(folder.glob("*.md"), key=lambda path: (path.stem != "index", path.stem))
-    title = (folder / "index.md").read_text().partition("\n")[0].removeprefix("# ")
+    title = (folder / "index.md").read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
     return {title: [path.relative_to(ROOT / "docs").as_posix() for path in pages]}
 
 
@@ -98,7 +98,9 @@ def applications_table() -> str:
     """Return a table of the applications with their subjects and papers, from the READMEs in their folders."""
     rows = []
     for folder in applications():
-        title, subject, _, papers, *_ = (APPLICATIONS / folder.name / "README.md").read_text().split("\n\n")
+        title, subject, _, papers, *_ = (
+            (APPLICATIONS / folder.name / "README.md").read_text(encoding="utf-8").split("\n\n")
+        )
         listed = "<br>".join(line.removeprefix("* ") for line in papers.splitlines())
         rows.append(f"| [{title.removeprefix('# ')}]({folder.name}/index.md) | {subject} | {listed} |")
     return "\n| application | subject | papers |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"

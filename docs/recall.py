@@ -18,7 +18,7 @@ def accuracies() -> dict[str, str]:
     """
     runs = gyral.list_runs(ROOT / "results" / "records" / "recall")
     found = {}
-    for row in safe_load((ROOT / "conf" / "table" / "recall.yaml").read_text())["rows"].values():
+    for row in safe_load((ROOT / "conf" / "table" / "recall.yaml").read_text(encoding="utf-8"))["rows"].values():
         own = runs[(runs["row"] == row["name"]) & (runs["state"] == "DONE")]
         if own.empty:
             continue

@@ -133,7 +133,7 @@ def main() -> int:
     outdated = []
     measured = [path for path in MEASURED if path.is_file()]
     for path in (*measured, *sorted(path for folder in PAGES for path in folder.rglob("*.md"))):
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         new = speeds.filled(text) if path in measured else filled(text, path.parent)
         if new == text:
             continue
@@ -141,7 +141,7 @@ def main() -> int:
         if "--check" in sys.argv:
             print(f"{path}: is not up to date; run `make results`")
         else:
-            path.write_text(new)
+            path.write_text(new, encoding="utf-8")
             print(f"Wrote {path}")
     for fault in dict.fromkeys(faults):
         print(fault, file=sys.stderr)

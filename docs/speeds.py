@@ -38,7 +38,7 @@ Row = dict[str, Any]
 @cache
 def measurements(name: str = "cells") -> list[Row]:
     """Return the rows of benchmarks/records/<name>.jsonl."""
-    return [json.loads(line) for line in (RECORDS / f"{name}.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (RECORDS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def size_of(row: Row) -> str:
@@ -128,7 +128,7 @@ def times_as_fast(model: str) -> str:
 
 def gpu() -> str:
     """Return the measurements on a GPU."""
-    found = json.loads((RECORDS / "gpu.json").read_text())
+    found = json.loads((RECORDS / "gpu.json").read_text(encoding="utf-8"))
     about, ratios = found["about"], ("train_to_gru", "train_to_lstm")
     lines = []
     for row in found["rows"]:

@@ -11,7 +11,7 @@ from typing import Any
 
 _MODULE_OF = {
     alias.name: str(node.module)
-    for node in ast.parse(Path(__file__).with_suffix(".pyi").read_text()).body
+    for node in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
     if isinstance(node, ast.ImportFrom)
     for alias in node.names
 }
@@ -19,6 +19,10 @@ __all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from gyral.core.commands import version
+
+        return version()
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'gyral' has no attribute '{name}'")
     globals()[name] = value = getattr(import_module(_MODULE_OF[name]), name)

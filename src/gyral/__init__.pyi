@@ -103,4 +103,5 @@ from gyral.train import fit as fit
 from gyral.training.build import build as build
 from gyral.training.build import load as load
 
+__version__: str
 __all__: list[str]  # these names; star imports need them at run time only

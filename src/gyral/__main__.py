@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 
+from gyral.core.commands import print_version
 from gyral.core.errors import UserError, suggest_name
 from gyral.core.streams import end_without_reader, fail, finish_output, open_streams
 
@@ -49,9 +50,7 @@ def run_command() -> None:
     if name in ("--help", "-h"):
         print(HELP, end="")
     elif name == "--version":
-        from importlib.metadata import version
-
-        print(f"gyral {version('gyral')}")
+        print_version()
     elif name == "-sc":
         complete()
     elif name in COMMANDS:

@@ -6,11 +6,11 @@ gyral fetch ptb text8 enwik8 babi
 import argparse
 import os
 import sys
-from pathlib import Path
 
 from gyral.config.command_line import one_line_errors, parse_words
 from gyral.config.errors import describe
 from gyral.core.errors import UserError
+from gyral.core.inputs import path_of
 from gyral.data.catalogue import CATALOGUE
 from gyral.data.download import fetch
 
@@ -20,7 +20,7 @@ def main() -> None:
     with one_line_errors():
         parser = argparse.ArgumentParser(prog="gyral fetch", description="Download corpora into the data folder.")
         parser.add_argument("corpora", nargs="+", choices=CATALOGUE, help=", ".join(CATALOGUE), metavar="corpus")
-        parser.add_argument("--data-dir", type=Path, default=Path(os.environ.get("DATA_DIR", "data")), metavar="FOLDER")
+        parser.add_argument("--data-dir", type=path_of, default=os.environ.get("DATA_DIR", "data"), metavar="FOLDER")
         arguments = parse_words(parser)
         failed = False
         for name in arguments.corpora:

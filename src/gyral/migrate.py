@@ -5,11 +5,11 @@ gyral migrate outputs
 
 import argparse
 import sys
-from pathlib import Path
 
 from gyral.config.command_line import fail, one_line_errors, parse_words
 from gyral.config.errors import describe
 from gyral.core.errors import UserError
+from gyral.core.inputs import path_of
 from gyral.runs.migration import folders_below, migrate_folder
 
 
@@ -21,7 +21,7 @@ def main() -> None:
             description="Rewrite the run directories, sweeps, records and Optuna databases below a directory that an"
             " earlier version wrote. Nothing in them is executed; a second migration changes nothing.",
         )
-        parser.add_argument("directory", type=Path)
+        parser.add_argument("directory", type=path_of)
         directory = parse_words(parser).directory
         if not directory.is_dir():
             fail(f"{directory}: no such directory")

@@ -15,6 +15,7 @@ from gyral.config import command_line as cli
 from gyral.config.groups import choices
 from gyral.core.checks import check_boolean
 from gyral.core.errors import OptionError
+from gyral.core.inputs import path_of
 from gyral.plotting.sizes import SUFFIXES as FIGURE_SUFFIXES
 from gyral.reports import sweep_report
 from gyral.reports.plots.options import Options
@@ -32,7 +33,7 @@ def report(config: DictConfig) -> None:
         check_boolean(name, config[name]) for name in ("watch", "runs", "all", "missing")
     )
     names = config.save if isinstance(config.save, ListConfig) else [config.save]
-    saved = [Path(str(name)) for name in names if name]
+    saved = [path_of(name) for name in names if name]
     for path in saved:
         if path.suffix not in (*SUFFIXES, *FIGURE_SUFFIXES):
             raise OptionError("save", path, f"must end in one of {', '.join((*SUFFIXES, *FIGURE_SUFFIXES))}")
@@ -53,14 +54,14 @@ def report(config: DictConfig) -> None:
     if config.records is not None and config.sweep is None:
         raise OptionError("records", config.records, "needs sweep=<name or directory>, the runs to record")
     if config.figure is not None:
-        run = None if config.run is None else Path(str(config.run))
+        run = None if config.run is None else path_of(config.run)
         if config.figure == LIST and run is not None:
             print(list_figures(run, config.trust))
             return
         for path in saved:
             if path.suffix not in FIGURE_SUFFIXES:
                 raise OptionError("save", path, f"must end in one of {', '.join(FIGURE_SUFFIXES)} for a figure")
-        others = [Path(name) for name in read_directories(config.beside)]
+        others = [path_of(name) for name in read_directories(config.beside)]
         for path in draw_figure(str(config.figure), run, config.trust, others, saved):
             print(path)
     elif config.run is not None:
@@ -78,7 +79,7 @@ def report(config: DictConfig) -> None:
             from gyral.reports import progress
 
             progress.watch(str(config.sweep), only)
-        archive, beside = (None if name is None else Path(str(name)) for name in (config.records, config.beside))
+        archive, beside = (None if name is None else path_of(name) for name in (config.records, config.beside))
         sweep_report.report_sweep(
             str(config.sweep),
             saved,

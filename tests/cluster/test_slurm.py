@@ -247,7 +247,7 @@ def test_jobs_that_are_cancelled_killed_or_wrong_are_reported_and_the_others_fin
     assert other is not None
     cluster.call("scancel", number)
     process = process_of(cluster, other)
-    assert "CONTAINED=1" in Path(f"/proc/{process}/environ").read_text().split("\0")
+    assert "CONTAINED=1" in Path(f"/proc/{process}/environ").read_text(encoding="utf-8").split("\0")
     os.kill(process, signal.SIGKILL)
     go_on.touch()
     error = sweep.end()

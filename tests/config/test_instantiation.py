@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,3 +144,10 @@ def test_checking_a_section_builds_nothing() -> None:
     config.callbacks.guard.hidden_size = "many"
     with pytest.raises(OptionError, match=r"^callbacks\.guard\.hidden_size=many: must be a valid integer"):
         check_section(config.callbacks, "callbacks")
+
+
+def test_paths_begin_at_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    section = {"_target_": "builtins.dict", "a": "~/b", "c": ["~/d", "~x"], "e": "a~", "f": {"g": "~"}}
+    found = make(OmegaConf.create({"x": section}), "x")
+    assert found == {"a": f"{tmp_path}/b", "c": [f"{tmp_path}/d", "~x"], "e": "a~", "f": {"g": str(tmp_path)}}

@@ -147,7 +147,7 @@ def test_wrong_tables_are_refused_in_one_line(write: Any, sections: dict[str, An
 
 def test_a_file_that_is_no_yaml_is_refused(write: Any) -> None:
     write()
-    Path("conf/table/mine.yaml").write_text("rows: [")
+    Path("conf/table/mine.yaml").write_text("rows: [", encoding="utf-8")
     outcome = invoke("sweep=mine", "--cfg", "job")
     assert outcome.status == 1
     assert "mine.yaml: while parsing" in outcome.error

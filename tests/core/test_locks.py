@@ -10,7 +10,7 @@ from gyral.core.locks import lock_file
 
 
 def is_listed(path: Path) -> bool:
-    return f":{path.stat().st_ino} " in Path("/proc/locks").read_text()
+    return f":{path.stat().st_ino} " in Path("/proc/locks").read_text(encoding="utf-8")
 
 
 def test_a_lock_is_exclusive_until_it_is_released(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ class Block(NamedTuple):
 def blocks_of(page: Path) -> Iterator[Block]:
     """Yield the code blocks of a page, and its setup commands as blocks."""
     pattern = r"<!-- setup: (?P<setup>.*?) -->|(?P<before>[^\n]*\n)?\n?```(?P<language>\w+)\n(?P<text>.*?)```"
-    for found in re.finditer(pattern, page.read_text(), re.DOTALL):
+    for found in re.finditer(pattern, page.read_text(encoding="utf-8"), re.DOTALL):
         if found["setup"]:
             yield Block("bash", found["setup"], None, None)
             continue
@@ -146,7 +146,7 @@ def run_report(words: list[str]) -> None:
 def run_generate(command: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     given = re.search(r"<<< (.*)$", command)
     text = subprocess.run(["bash", "-c", f"printf '%s\\n' {given[1]}"], capture_output=True).stdout if given else b""
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text), encoding="utf-8"))
     outcome = invoke(*words, entry="generate")
     assert outcome.status == 0, outcome.err
 
@@ -208,7 +208,7 @@ def test_every_block_works(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
         for block in blocks_of(page):
             if block.file is not None:
                 Path(block.file).parent.mkdir(parents=True, exist_ok=True)
-                Path(block.file).write_text(block.text)
+                Path(block.file).write_text(block.text, encoding="utf-8")
             elif block.language == "python" and block.needs is None:
                 torch.manual_seed(0)
                 exec(compile(block.text, str(page), "exec"), namespace)

@@ -51,7 +51,10 @@ def fork(
         limit: seconds after which the fork is killed.
         meanwhile: what this process calls at the same time, with the number of the fork's process.
     """
-    with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out,
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as err,
+    ):
         started = time.monotonic()
         child = os.fork()
         if child == 0:

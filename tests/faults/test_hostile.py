@@ -63,7 +63,7 @@ def watch(executed: Path) -> None:
     def hook(event: str, arguments: Any) -> None:
         foreign = event == "subprocess.Popen" and Path(str(arguments[0])).name not in PROGRAMS
         if event in FORBIDDEN or foreign or (event == "import" and arguments[0] == "canary"):
-            with executed.open("a") as file:
+            with executed.open("a", encoding="utf-8") as file:
                 file.write(f"{event} {arguments}\n")
 
     sys.addaudithook(hook)

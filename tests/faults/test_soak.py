@@ -32,7 +32,7 @@ class Sweep:
         command = [sys.executable, "-m", "src.train", "-m", "launcher=joblib", "hydra.launcher.n_jobs=2", *TINY]
         command += [f"seed=range(1,{JOBS + 1})", f"hydra.sweep.dir={directory}"]
         self.log, self.attack, self.seen, self.killed = log, attack, set[int](), 0
-        with log.open("w") as out, log.with_suffix(".err").open("w") as err:
+        with log.open("w", encoding="utf-8") as out, log.with_suffix(".err").open("w") as err:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err, stdin=subprocess.DEVNULL)
 
     def ended(self, failed: bool = False) -> int:

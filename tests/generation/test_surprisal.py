@@ -145,7 +145,7 @@ def test_the_bits_of_a_characters_bytes_add_up(of_bytes: Trained, tmp_path: Path
 
 def test_a_terminal_shows_colours_and_a_pipe_lines(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "the cat sat on\nthe !<é> mat"
-    piped = io.TextIOWrapper(io.BytesIO(text.encode()))
+    piped = io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8")
     monkeypatch.setattr(sys, "stdin", piped)
     lines = trained.write("surprisal=-").splitlines()
     assert "".join(json.loads(line.split("\t")[1]) for line in lines[:-1]) == text

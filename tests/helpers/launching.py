@@ -71,7 +71,7 @@ class Witness(Callback):
             "flushes subnormals": (torch.tensor([1e-39]) * 1).item() == 0,
             "matmul precision": torch.get_float32_matmul_precision(),
         }
-        Path(trainer.default_root_dir, "witness.json").write_text(json.dumps(state))
+        Path(trainer.default_root_dir, "witness.json").write_text(json.dumps(state), encoding="utf-8")
 
 
 WITNESS = "+callbacks.witness={_target_:tests.helpers.launching.Witness}"

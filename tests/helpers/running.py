@@ -355,7 +355,8 @@ def spawn(*arguments: str, cwd: Path = ROOT, **environment: str | None) -> Outco
         env={name: value for name, value in variables.items() if value is not None},
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         timeout=300,
         check=False,
     )

@@ -30,13 +30,13 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_without_triton_the_kernels_are_unavailable(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)  # its import raises ModuleNotFoundError
     for statement in ("import triton", "import triton.language as tl", "from triton import language"):
-        module.write_text(statement)
+        module.write_text(statement, encoding="utf-8")
         assert load() == "triton is not installed"
 
 
 @pytest.mark.parametrize("statement", ["import no_such_module", "from torch import no_such_name", "1 / 0"])
 def test_a_broken_kernel_module_is_an_error(module: Path, statement: str) -> None:
-    module.write_text(statement)
+    module.write_text(statement, encoding="utf-8")
     with pytest.raises((ImportError, ZeroDivisionError)):
         load()
 

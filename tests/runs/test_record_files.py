@@ -54,7 +54,7 @@ def test_results_of_a_probe_are_beside_the_record(tmp_path: Path) -> None:
     record = read_record(write_record(run, tmp_path / "records"))
     assert read_probe(record, "treebank") == {}
     beside = Path(record.place.replace(SUFFIX, ".treebank.json"))
-    beside.write_text(json.dumps({"numbers": {"layer 1/f1": 41.5, "layer 1/recall/INTJ": None}}))
+    beside.write_text(json.dumps({"numbers": {"layer 1/f1": 41.5, "layer 1/recall/INTJ": None}}), encoding="utf-8")
     assert read_probe(record, "treebank") == {"layer 1/f1": 41.5}
     assert read_probe(run, "treebank") == {}  # a run directory
 

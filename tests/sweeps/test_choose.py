@@ -48,7 +48,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def write(content: dict[str, Any]) -> None:
-    Path("conf/table/tiny.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    Path("conf/table/tiny.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
 
 
 def runs(folder: str) -> list[str]:

@@ -262,14 +262,16 @@ def wait_for(condition: Any, seconds: float = 120) -> None:
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return [int(child) for child in children if "popen_loky" in Path(f"/proc/{child}/cmdline").read_text()]
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8").split()
+    return [
+        int(child) for child in children if "popen_loky" in Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8")
+    ]
 
 
 def is_running(pid: int) -> bool:
     stat = Path(f"/proc/{pid}/stat")
     try:
-        return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
 

@@ -123,7 +123,7 @@ def test_letters_are_uniform() -> None:
 
 
 def test_words_of_an_automaton_are_walks() -> None:
-    written = json.loads(Path(FILE).read_text())
+    written = json.loads(Path(FILE).read_text(encoding="utf-8"))
     made = data(automaton=FILE, batch_size=2500, test_batches=1, test_factors=[1, 2, 4])
     seen: Counter[tuple[str, str]] = Counter()
     for batch in [*made.loader("test"), *made.loader("val")]:

@@ -15,7 +15,7 @@ from tests.helpers.wandb_log import of_type, read_records
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
+    with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_rows_are_on_disk_as_soon_as_they_are_logged(path: Path) -> None:
     file = MetricsFile(path)
-    assert path.read_text().strip() == "step"
+    assert path.read_text(encoding="utf-8").strip() == "step"
     file.log_metrics({"loss": 0.5, "epoch": 0}, step=1)
     assert rows(path) == [{"step": "1", "loss": "0.5"}]
     file.log_metrics({"loss": 0.25}, step=2)
@@ -71,14 +71,14 @@ def logged(path: Path) -> None:
 
 def test_resuming_drops_rows_after_the_checkpoint(path: Path) -> None:
     logged(path)
-    whole = path.read_text()
+    whole = path.read_text(encoding="utf-8")
     # after four optimizer steps, of indices 0 to 3
     file = MetricsFile(path, resumed_at=4)
     assert [row["step"] for row in rows(path)] == ["1", "1", "3", "3"]
     for step in (5, 7):
         file.log_metrics({"loss": step / 10}, step=step)
         file.log_metrics({"accuracy": step / 100}, step=step)
-    assert path.read_text() == whole
+    assert path.read_text(encoding="utf-8") == whole
 
 
 def test_resuming_survives_a_line_cut_off_anywhere(path: Path) -> None:

@@ -20,9 +20,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from gyral.config import resolvers as resolvers  # registers them
 from gyral.config.errors import describe
 from gyral.config.groups import CONFIG_PATH, add_user_modules, groups, list_choices
-from gyral.config.mistakes import MULTIRUN, arrange_words, check_words, is_of_hydra
-from gyral.config.overrides import defer_options
-from gyral.core.commands import program
+from gyral.config.mistakes import arrange_words, check_words, is_of_hydra
+from gyral.config.overrides import MULTIRUN, defer_options
+from gyral.core.commands import print_version, program
 from gyral.core.errors import JobError, UserError, hide_passwords
 from gyral.core.signals import Interrupted
 from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
@@ -70,9 +70,12 @@ def main(
 
     vars(job)["after_sweep"] = after_sweep  # the function is all that Hydra passes to the sweeper
     with one_line_errors():
+        if "--version" in sys.argv[1:]:  # Hydra would print its own
+            print_version()
+            return
         os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions reach this function instead of Hydra's own printing
         add_user_modules()
-        words = arrange_words(sys.argv[1:], literal)
+        words = arrange_words(sys.argv[1:], file, literal)
         if {"--help", "-h"} & set(words):
             check_words(words, file)
             print(help_text(file, [word for word in words if not word.startswith("-")]))
@@ -145,9 +148,15 @@ def fail_with(error: Exception, options: Sequence[str] = ()) -> NoReturn:
 
 
 def parse_words(parser: ArgumentParser) -> Any:
-    """Return the arguments of the command line; a wrong one raises `UserError`, and --help ends the process."""
+    """Return the arguments of the command line; a wrong one raises `UserError`.
+
+    The process ends with what --help or --version asks for.
+    """
     if {"--help", "-h"} & set(sys.argv[1:]):
         print(parser.format_help(), end="")  # argparse would ignore a standard output that cannot be written
+        sys.exit()
+    if "--version" in sys.argv[1:]:
+        print_version()
         sys.exit()
 
     def refuse(message: str) -> NoReturn:

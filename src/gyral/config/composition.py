@@ -40,9 +40,9 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
     for flag in (word for word in overrides if word.startswith("-")):
         raise UserError(f"{flag}: flags belong to the command line; gyral.compose returns one configuration")
     file = Path(CONFIG_PATH, "train")
-    words = arrange_words(list(overrides))
     add_user_modules()
     with _own_hydra():
+        words = arrange_words(list(overrides), file)
         check_words(words, file)
     config = compose_with_hydra(words)
     with open_dict(config):

@@ -9,6 +9,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gyral.config.groups import choices
 from gyral.config.mistakes import suggest
+from gyral.config.overrides import parse, text
+from gyral.core.commands import typed
 from gyral.core.errors import SweepError, UserError, hide_passwords, printable, suggest_name
 from gyral.core.memory import is_out_of_memory
 from gyral.core.own_code import place_in_own_code
@@ -46,6 +48,14 @@ def _describe(error: BaseException, options: Sequence[str]) -> str:
     return f"{where}{type(error).__name__}: {first_line} (HYDRA_FULL_ERROR=1 shows the traceback)"
 
 
+def _parsable(override: str) -> str:
+    """Return what to write in place of an override that Hydra cannot parse."""
+    key, equals, value = override.partition("=")
+    quoted = f"{key}={text(value)}"
+    as_text = f"; as one text, it is {typed([quoted])}" if equals and parse(quoted) else ""
+    return f"write key=value, or key=a,b without empty items for a sweep{as_text}"
+
+
 def allocation(error: BaseException) -> str:
     """Return what a process has tried to allocate, from the error of torch or Python."""
     return (str(error).strip() or "no memory is left").splitlines()[0].rpartition("Allocator: ")[2]
@@ -56,7 +66,7 @@ def _describe_composition(causes: list[BaseException]) -> str:
         if isinstance(cause, OverrideParseException):
             if os.path.isdir(str(cause.override)):
                 return f"{cause.override}: write run={cause.override}"
-            return f"{cause.override}: cannot be parsed; write key=value, or key=a,b without empty items for a sweep"
+            return f"{cause.override}: cannot be parsed; {_parsable(str(cause.override))}"
         if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
             group, _, name = cause.missing_cfg_file.partition("/")
             names = choices(group)

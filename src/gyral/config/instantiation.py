@@ -7,6 +7,7 @@ without a configuration.
 """
 
 import math
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -23,8 +24,10 @@ from pydantic.errors import PydanticUserError
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from gyral.config.errors import allocation
+from gyral.config.plain import map_texts
 from gyral.config.trust import known_names
 from gyral.core.errors import OptionError, UserError, suggest_name
+from gyral.core.inputs import path_of
 from gyral.core.memory import is_out_of_memory
 from gyral.core.own_code import place_in_own_code
 from gyral.core.signatures import is_open, parameters_of
@@ -51,10 +54,21 @@ def make(config: DictConfig, key: str, **arguments: Any) -> Any:
         return None
     check_target(node, key)
     check_section(node, key)
-    section: Any = OmegaConf.to_container(node, resolve=True)
+    section: Any = map_texts(OmegaConf.to_container(node, resolve=True), _as_path)
     with located(config, key):
         factory: partial[Any] = build(section | {"_partial_": True})
         return factory if section.get("_partial_") else factory(**arguments)
+
+
+def _as_path(value: str) -> str:
+    """Return the value of an option; if it is a path that begins with ~, or that the locale writes otherwise, that."""
+    if value == "~" or value.startswith("~/"):
+        return str(path_of(value))
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        return str(path_of(value)) if path_of(value).exists() else value
+    return value
 
 
 def build(value: Any) -> Any:

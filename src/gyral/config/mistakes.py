@@ -16,13 +16,15 @@ from hydra.core.override_parser.types import QuotedString
 from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.groups import choices, find_config, groups
-from gyral.config.overrides import is_sweep, quote
+from gyral.config.overrides import MULTIRUN, is_sweep, quote, text
 from gyral.config.tables import SERVED
+from gyral.config.texts import quote_texts
+from gyral.core.commands import typed
 from gyral.core.errors import OptionError, UserError, similar_keys
 
-MULTIRUN = {"-m", "--multirun"}
 GLOBAL = "# @package _global_"  # the first line of the files of such a group
 PATHS = ("run", "resume", "weights")  # options of all commands whose values may contain any sign
+FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "paths.data_dir")  # further options in which ~ is the home directory
 STEPS = ("epochs", "max_epochs", "trainer.max_epochs", "trainer.min_epochs")
 # What to write instead of keys of Lightning, Hydra and common templates, if no name here is similar.
 TRAIN = {
@@ -50,25 +52,30 @@ OTHERS = {
 }
 
 
-def arrange_words(words: list[str], literal: tuple[str, ...] = ()) -> list[str]:
+def arrange_words(words: list[str], file: Path, literal: tuple[str, ...] = ()) -> list[str]:
     """Return the words of a command line in the form that Hydra accepts.
 
-    The flag -m is first, choices of groups are without +, and values that are literal text are quoted.
+    The flag -m is first, choices of groups are without +, and values that are text are quoted. At the start of a path,
+    ~ is the home directory.
 
     Args:
         words: the words, without the name of the program.
+        file: the primary configuration file, without its suffix.
         literal: options besides `PATHS` whose values are literal text, unless they are null.
     """
     flags = [word for word in words if word in MULTIRUN][:1]
     arranged = []
     for word in (word for word in words if word not in MULTIRUN):
-        key, _, value = word.partition("=")
-        key = key.lstrip("+")
+        name, _, value = word.partition("=")
+        key = name.lstrip("+")
+        if key in (*literal, *PATHS, *FOLDERS) and value.startswith("~"):
+            value = os.path.expanduser(value)
+            word = f"{name}={value}"
         # in a sweep, the value of a path may also be several
         is_text = key in literal or (key in PATHS and (not flags or os.path.exists(value)))
         chooses = word.startswith("+") and _key(word) in groups()
         arranged.append(quote(word) if is_text and value != "null" else word[1:] if chooses else word)
-    return flags + arranged
+    return quote_texts(flags + arranged, file)
 
 
 def check_words(words: list[str], file: Path) -> None:
@@ -112,8 +119,10 @@ def check_words(words: list[str], file: Path) -> None:
             raise OptionError(key, value, hints[key])
         if key.partition("@")[0] in own_groups and not word.startswith("~"):
             _check_choice(key, word)
-        if "," in value and not is_multirun and is_sweep(word):
-            raise OptionError(key, value, "several values need -m, as in: gyral train -m model=rum,lstm")
+        if not is_multirun and re.search(r"[,(]", value) and is_sweep(word):
+            reason = "several values need -m, as in: gyral train -m model=rum,lstm"
+            as_text = "" if key in own_groups else f"; as one text, it is {typed([f'{key}={text(value)}'])}"
+            raise OptionError(key, value, reason + as_text)
         if word.startswith("+") and "@" not in word:
             _check_addition(word, file)
 

@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 
 from gyral.config import command_line
 from gyral.core.errors import OptionError, UserError, suggest_name
+from gyral.core.inputs import as_utf8
 
 Function = Callable[..., Any]
 TEXT = (str, str | None, "str", "str | None")  # annotations of options that are not parsed
@@ -54,6 +55,7 @@ def split_words(words: Iterable[str], own: Sequence[str]) -> tuple[list[str], di
         name, equals, value = word.partition("=")
         first = name.partition(".")[0]
         if equals and first.isidentifier() and first not in (*own, "hydra"):
+            value = as_utf8(value)
             given[name] = value[1:-1] if re.fullmatch(r"'.*'|\".*\"", value, re.DOTALL) else value
         else:
             for_hydra.append(word)

@@ -6,13 +6,34 @@ from itertools import product
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 from gyral.core.errors import OptionError
 
+MULTIRUN = {"-m", "--multirun"}
 SWEEP = re.compile(r"\s*(choice|range|interval|glob|sort|shuffle|tag)\(")  # functions of several values
 MOST_VALUES = 10_000
+
+
+def parse(override: str) -> Override | None:
+    """Return an override as Hydra reads it, or None if it cannot be parsed."""
+    try:
+        return OverridesParser.create().parse_override(override)
+    except HydraException:
+        return None
+
+
+def text(value: str, interpolates: bool = True) -> str:
+    """Return a value in quotes, which Hydra reads as this exact text.
+
+    Args:
+        value: the value.
+        interpolates: whether `${…}` in it stays a reference to another option.
+    """
+    if not (interpolates and re.search(r"\$\{.*\}", value, re.DOTALL)):
+        value = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
+    return str(QuotedString(value, Quote.single).with_quotes())
 
 
 def quote(override: str) -> str:
@@ -21,10 +42,14 @@ def quote(override: str) -> str:
     Hydra parses unquoted text: it strips spaces, sweeps over commas and rejects apostrophes.
     """
     key, equals, value = override.partition("=")
-    if not equals or re.fullmatch(r"'.*'|\".*\"", value, re.DOTALL):
+    if not equals or (value[:1] in ("'", '"') and (found := parse(override)) and is_quoted(found)):
         return override
-    escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)  # no interpolation
-    return f"{key}={QuotedString(escaped, Quote.single).with_quotes()}"
+    return f"{key}={text(value, interpolates=False)}"
+
+
+def is_quoted(override: Override) -> bool:
+    """Return whether the value of an override is one text in quotes."""
+    return not override.is_sweep_override() and override.get_value_element_as_str().startswith(("'", '"'))
 
 
 def defer_options(arguments: list[str]) -> list[str]:
@@ -132,12 +157,10 @@ def combine(axes: Mapping[str, Sequence[str]], together: Any = ()) -> list[tuple
 
 def is_sweep(override: str) -> bool | None:
     """Return whether an override has several values, or None if it cannot be parsed, which Hydra reports."""
-    try:
-        return OverridesParser.create().parse_override(override).is_sweep_override()
-    except HydraException:
-        return None
+    found = parse(override)
+    return None if found is None else found.is_sweep_override()
 
 
 def plain(override: str) -> str:
     """Return an override key=value as a user types it: with quotes only if Hydra would parse its value."""
-    return override if re.fullmatch(r"[\w./+@:-]*", override.partition("=")[2]) else quote(override)
+    return override if re.fullmatch(r"[\w./+@:-]*", override.partition("=")[2], re.ASCII) else quote(override)

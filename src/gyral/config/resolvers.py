@@ -2,12 +2,15 @@
 
 import hashlib
 import os
+import re
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
+from gyral.config.groups import choices
+from gyral.config.overrides import split_values
 from gyral.config.roles import NOT_IN_DIRECTORIES
 from gyral.core.errors import OptionError
 
@@ -17,7 +20,7 @@ LONGEST_NAME = 180  # file systems allow 255 bytes
 
 def data_dir() -> str:
     """Return the data folder: the environment variable DATA_DIR, by default data/ in the current directory."""
-    return os.environ.get("DATA_DIR", "data")
+    return os.path.expanduser(os.environ.get("DATA_DIR", "data"))
 
 
 def run_directory(resume: str | None, default: str) -> str:
@@ -34,11 +37,27 @@ def run_directory(resume: str | None, default: str) -> str:
 
 
 def directory_name(overrides: str) -> str:
-    """Return hydra.sweep.subdir: a file name that the overrides of a sweep's job determine."""
+    """Return hydra.sweep.subdir: a file name that the overrides of a sweep's job determine.
+
+    Different overrides have different names: those that this form does not tell apart end in a digest.
+    """
     name = overrides.replace("/", "-") or "default"
-    if len(name.encode()) <= LONGEST_NAME:
+    encoded = name.encode("utf-8", "surrogateescape")  # a name in another locale
+    is_clear = all(map(_is_clear, split_values(overrides))) and not re.search(r"~[0-9a-f]{12}$", name)
+    if is_clear and len(encoded) <= LONGEST_NAME:
         return name
-    return f"{name[: LONGEST_NAME // 2]}~{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    start = encoded[: LONGEST_NAME // 2].decode("utf-8", "ignore")
+    whole = encoded if is_clear else overrides.encode("utf-8", "surrogateescape")
+    return f"{start}~{hashlib.sha256(whole).hexdigest()[:12]}"
+
+
+def _is_clear(override: str) -> bool:
+    """Return whether an override stays different from all others if its slashes become dashes."""
+    key, _, value = override.partition("=")
+    if "/" not in value:
+        return True
+    names = choices(key.lstrip("+~").partition("@")[0])  # few have dashes, and their folders keep the slash
+    return value in names and [name.replace("/", "-") for name in names].count(value.replace("/", "-")) == 1
 
 
 def base_name(choice: str) -> str:

@@ -27,6 +27,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 
+from gyral.config.overrides import text
 from gyral.config.plain import Loader
 from gyral.core.errors import UserError
 
@@ -230,8 +231,8 @@ def _read(file: Path, changed: int, groups: frozenset[str]) -> Table:
         if not {*(source.get("source") or {})} <= {*SOURCE}:
             raise UserError(f"{file}: source: must have the keys {', '.join(SOURCE)} alone")
     for key, values in (content.get("sweep") or {}).items():
-        if not isinstance(values, list):
-            raise UserError(f"{file}: sweep.{key}={values}: must be a list of values")
+        if not (isinstance(values, list) and values):
+            raise UserError(f"{file}: sweep.{key}={values}: must be a list of values, at least one")
     _check_columns(file, content)
     return Table(file, content["experiment"], content, groups)
 
@@ -262,5 +263,5 @@ def _as_word(value: Any) -> str:
     """Return a value as on the command line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    text = str(value)
-    return text if re.fullmatch(r"[\w.+/-]+", text) else f"'{text}'"
+    word = str(value)
+    return word if re.fullmatch(r"[\w.+/-]+", word, re.ASCII) else text(word)

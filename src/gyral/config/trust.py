@@ -144,7 +144,8 @@ def known_names() -> set[tuple[str, str]]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former is fast
     found = set()
     for path in Path(CONFIG_PATH).rglob("*.yaml"):
-        node, folder = yaml.load(path.read_text(), Loader=loader), path.relative_to(CONFIG_PATH).parts[0]
+        node = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+        folder = path.relative_to(CONFIG_PATH).parts[0]
         found |= {(_place(key), name) for key, name in _names({folder: node} if folder in GROUPS else node)}
     return {(place, name) for place, name in found if place.rstrip(".") in GROUPS}  # Hydra's section is not saved
 

@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 
@@ -24,6 +25,22 @@ def program(command: str, script: str | None = None) -> list[str]:
     """
     is_stub = Path(script or sys.argv[0]).parent.name == "src"
     return ["python", "-m", f"src.{command}"] if is_stub else ["gyral", command]
+
+
+def version() -> str:
+    """Return the version of Gyral: of the installed package, or of a checkout without installation."""
+    try:
+        return metadata.version("gyral")
+    except metadata.PackageNotFoundError:
+        import tomllib
+
+        project = Path(__file__).parents[3] / "pyproject.toml"
+        return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
+
+
+def print_version() -> None:
+    """Print what --version asks for, in every command."""
+    print(f"gyral {version()}")
 
 
 def output_of(*command: str, folder: Path | None = None, seconds: float = 10.0) -> str:

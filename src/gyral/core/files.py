@@ -52,8 +52,9 @@ def replace_when_written(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a text file completely or not at all."""
-    replace_when_written(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    """Write a text file completely or not at all; bytes of names of files that are no text become escapes."""
+    content = text.encode("utf-8", "backslashreplace")
+    replace_when_written(path, lambda temporary: temporary.write_bytes(content))
 
 
 def to_json(value: Any, indent: int | None = None) -> str:

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import stat
 import zlib
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,31 @@ KINDS = {
 }
 
 
+def path_of(value: Any) -> Path:
+    """Return the path that a user means by a text or a path; ~ at its start is the home directory.
+
+    In a locale other than UTF-8, a name with characters that the locale lacks is that of a file with these characters
+    in UTF-8.
+    """
+    text = os.path.expanduser(os.fspath(value) if isinstance(value, os.PathLike) else str(value))
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        text = os.fsdecode(text.encode("utf-8", "surrogateescape"))
+    return Path(text)
+
+
+def as_utf8(text: str) -> str:
+    """Return a text of the command line that was in UTF-8, although the locale may have decoded it otherwise.
+
+    Bytes that are no text in UTF-8 stay as the locale has decoded them; `path_of` is the inverse for paths.
+    """
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeError:
+        return text
+
+
 @contextmanager
 def open_input(option: str, value: Any, file: Path | None = None) -> Iterator[io.BufferedReader]:
     """Open a file for reading bytes; within this context, errors of the operating system name the option and the file.
@@ -34,7 +60,7 @@ def open_input(option: str, value: Any, file: Path | None = None) -> Iterator[io
         OptionError: the file cannot be read, or is not a complete gzip file. Named pipes and devices are refused,
             because reads may block forever.
     """
-    path = Path(value) if file is None else file
+    path = path_of(value if file is None else file)
     check_file(option, value, path)
     try:
         with path.open("rb") as content:
@@ -72,7 +98,7 @@ def read_text(option: str, value: Any, file: Path | None = None, encoding: str =
     Raises:
         OptionError: the file cannot be read, or is not in the encoding.
     """
-    path = Path(value) if file is None else file
+    path = path_of(value if file is None else file)
     try:
         text = decode(read_bytes(option, value, path), encoding)
     except UnicodeDecodeError as error:
@@ -95,7 +121,7 @@ def decode(content: bytes, encoding: str = "utf-8") -> str:
 
 def check_file(option: str, value: Any, file: Path | None = None) -> None:
     """Raise the error of `open_input` if a file cannot be opened. The arguments are the same."""
-    path = Path(value) if file is None else file
+    path = path_of(value if file is None else file)
     if fault := find_fault(path):
         raise OptionError(option, value, _at(path, value) + fault)
 

@@ -37,7 +37,8 @@ def release_freed_memory() -> None:
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
     with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # sets the peak to the present size, see proc(5)
+        # sets the peak to the present size, see proc(5)
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -52,7 +53,7 @@ def machine_memory() -> int:
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for name in CONTAINER_LIMITS:
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
-            sizes.append(int(Path(name).read_text()))
+            sizes.append(int(Path(name).read_text(encoding="utf-8")))
     return min(sizes)
 
 

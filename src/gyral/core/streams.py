@@ -1,5 +1,6 @@
 """Standard streams that are closed, or that nobody reads, and a current directory that is gone. Imports no torch."""
 
+import io
 import os
 import sys
 from typing import NoReturn
@@ -17,9 +18,11 @@ def fail(message: str) -> NoReturn:
 
 
 def open_streams() -> None:
-    """Open the null device in place of standard streams that are closed.
+    r"""Prepare the standard streams for what a command writes.
 
-    Otherwise the next file that is opened would be the standard error stream, and messages would be written into it.
+    The null device takes the place of streams that are closed. Otherwise the next file that is opened would be the
+    standard error stream, and messages would be written into it. Characters that the locale's encoding lacks are
+    written as escapes, such as \u5929, and do not raise an error.
 
     Raises:
         UserError: Standard output is closed.
@@ -33,6 +36,9 @@ def open_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  (open as long as the process)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     if is_closed:
         raise UserError("standard output: is closed")
 

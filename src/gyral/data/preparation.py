@@ -259,7 +259,9 @@ def writing_corpus(target: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
         description: dict[str, Any] = {}
         yield folder, description
         description["checksums"] = {path.name: checksum(path) for path in folder.iterdir()}
-        (folder / "corpus.json").write_text(json.dumps({"description": description, "checksum": checksum(description)}))
+        (folder / "corpus.json").write_text(
+            json.dumps({"description": description, "checksum": checksum(description)}), encoding="utf-8"
+        )
         if target.is_dir():
             shutil.rmtree(target)  # it is damaged
         os.replace(folder, target)
@@ -286,7 +288,7 @@ def read_corpus(folder: Path, build: Callable[[dict[str, Any]], Corpus]) -> Corp
     try:
         if any(path.exists() and not path.is_file() for path in folder.iterdir()):  # reading a named pipe would block
             raise ValueError("not a file")
-        saved = json.loads((folder / "corpus.json").read_text())
+        saved = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
         description = saved["description"]
         if checksum(description) != saved["checksum"]:
             raise ValueError("checksum of corpus.json")

@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gyral.core.errors import OptionError
+from gyral.core.inputs import path_of
 from gyral.generation.memory_page import Answered, write_page
 from gyral.generation.memory_trace import memory_cells, trace_memory
 
@@ -35,7 +35,7 @@ def answer_sequence(task: "AnswerTask", *, sequence: str, html: str | None = Non
     log.info("right answer: %s", task.decode(answer.right))
     yield f"{task.decode(answer.given)}\n"
     if html is not None:
-        write_page(Path(html), trace_answer(task, sequence, answer))
+        write_page(path_of(html), trace_answer(task, sequence, answer))
         yield f"{html}\n"
 
 

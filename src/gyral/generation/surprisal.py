@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import decode, read_bytes
+from gyral.core.inputs import decode, path_of, read_bytes
 from gyral.data.vocabulary import END_OF_LINE, Symbols, Vocabulary
 from gyral.generation.surprisal_view import Surprisal, print_surprisals, write_page
 from gyral.generation.text import symbol_names
@@ -40,7 +40,7 @@ def show_surprisal(task: "TextTask", *, surprisal: str, html: str | None = None)
         yield from print_surprisals(found, level)
     else:
         title = "standard input" if surprisal == "-" else Path(surprisal).name
-        yield write_page(Path(html), found, level, title)
+        yield write_page(path_of(html), found, level, title)
 
 
 def surprisals(task: "TextTask", symbols: Symbols, source: tuple[str, str] = ("text", "")) -> Iterator[Surprisal]:

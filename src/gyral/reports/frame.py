@@ -40,9 +40,10 @@ def list_runs(directory: str | PathLike[str] = "outputs", options: Sequence[str]
     """
     import pandas  # now: it takes a third of a second and 100 MB, which reports do without
 
-    if not Path(directory).is_dir():
+    folder = Path(directory).expanduser()
+    if not folder.is_dir():
         raise UserError(f"{directory}: no such directory")
-    records, notes = read(Path(directory))
+    records, notes = read(folder)
     for note in notes:
         warnings.warn(note, stacklevel=2)
     found = [Numbers(rows_of(sweep, records), sweep) for sweep in containing(run.experiment for run in records)]

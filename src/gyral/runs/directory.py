@@ -16,7 +16,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hydra.utils import get_object
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from gyral.config.plain import as_config, plain_values
 from gyral.config.roles import PROCESS, SELECTION, SETTING, role_of
@@ -31,7 +31,7 @@ from gyral.runs.measures import FILE as MEASURES
 from gyral.runs.measures import write_measures
 from gyral.runs.moved import check_current
 from gyral.runs.provenance import OVERRIDES, PROVENANCE, git_commit, read_provenance, write_provenance
-from gyral.runs.saved_files import read_config, read_json, write_config
+from gyral.runs.saved_files import read_config, read_json, write_config, write_yaml
 
 log = logging.getLogger(__name__)
 
@@ -247,7 +247,7 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
     """
     write_measures(run.directory, measures, remarks)
     if run.is_new:
-        write_atomically(run.directory / OVERRIDES, OmegaConf.to_yaml(HydraConfig.get().overrides.task))
+        write_yaml(run.directory / OVERRIDES, HydraConfig.get().overrides.task)
         write_provenance(run.directory, sweep_name())
         write_config(run.directory / CONFIG, plain_values(run.config))
     (run.directory / FAILED).unlink(missing_ok=True)
@@ -260,7 +260,7 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
         if isinstance(error, SystemExit) and error.code:
             raise  # with its own status, by which submitit requeues a job
         with suppress(OSError):  # the disk may be full, which is then the failure
-            (run.directory / FAILED).write_text(hide_passwords(traceback.format_exc()))
+            write_atomically(run.directory / FAILED, hide_passwords(traceback.format_exc()))
         if isinstance(error, SystemExit):  # a program that is not DONE must not end with status 0
             raise RuntimeError("the run was ended by sys.exit()") from error
         raise  # the caller still sees the exception
@@ -271,7 +271,7 @@ def _open_log(path: Path) -> None:
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, MemoryHandler):
-            file = logging.FileHandler(path, delay=True)
+            file = logging.FileHandler(path, delay=True, encoding="utf-8", errors="backslashreplace")
             file.setFormatter(handler.formatter)
             handler.setTarget(file)
             handler.close()  # writes the buffered messages

@@ -11,6 +11,7 @@ from rich.table import Table
 from gyral.core.errors import OptionError, printable
 from gyral.core.escaping import escape_markdown
 from gyral.core.files import to_json, write_atomically
+from gyral.core.inputs import path_of
 
 NO_VALUE = "–"
 
@@ -87,7 +88,7 @@ def output_file(save: str | None, suffixes: Sequence[str] = (".md", ".json")) ->
     Raises:
         OptionError: its suffix is none of `suffixes`.
     """
-    path = None if save is None else Path(str(save))
+    path = None if save is None else path_of(save)
     if path is not None and path.suffix not in suffixes:
         raise OptionError("save", save, f"must end in one of {', '.join(suffixes)}")
     return path

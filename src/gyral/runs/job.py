@@ -42,7 +42,7 @@ def job_from_python(config: DictConfig, directory: str | Path | None) -> Iterato
         HydraConfig.instance().set_config(composed)  # the default run directory refers to it
         if directory is None:
             directory = run_directory(config.resume, composed.hydra.run.dir)
-        path = Path(directory).absolute()
+        path = Path(directory).expanduser().absolute()
         with read_write(composed.hydra):
             composed.hydra.runtime.output_dir = str(path)
             composed.hydra.overrides.task = overrides = [*known, *changes(composed, config)]

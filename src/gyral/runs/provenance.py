@@ -55,7 +55,7 @@ def write_provenance(directory: Path, sweep: str | None = None) -> None:
     started = datetime.now(UTC).isoformat(timespec="seconds")
     location = f"{socket.gethostname()}:{directory.resolve()}"
     provenance = {
-        "id": _id_from_agent() or hashlib.sha256(location.encode()).hexdigest()[:12],
+        "id": _id_from_agent() or hashlib.sha256(os.fsencode(location)).hexdigest()[:12],
         "sweep": sweep,
         "started": started,
         "command": [sys.executable, *sys.argv],
@@ -116,7 +116,7 @@ def processor() -> str:
     """Return the processor's model name."""
     information = Path("/proc/cpuinfo")
     if information.is_file():
-        for line in information.read_text().splitlines():
+        for line in information.read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor()

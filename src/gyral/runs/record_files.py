@@ -153,8 +153,10 @@ def record_name(record: RunRecord, overrides: Sequence[str]) -> PurePath:
     left_out = (PROCESS, SELECTION)  # what chooses the run is the folder and the seed
     words = sorted(word for word in overrides if role_of(word) not in left_out and key_of(word) not in IN_FOLDERS)
     name = ",".join([*words, f"seed={record.seed}"]).replace(os.sep, "-")
-    if len(name.encode()) > LONGEST_NAME:
-        name = f"{name[: LONGEST_NAME // 2]}~{hashlib.sha256(name.encode()).hexdigest()[:12]},seed={record.seed}"
+    encoded = name.encode("utf-8", "surrogateescape")
+    if len(encoded) > LONGEST_NAME:
+        start = encoded[: LONGEST_NAME // 2].decode("utf-8", "ignore")
+        name = f"{start}~{hashlib.sha256(encoded).hexdigest()[:12]},seed={record.seed}"
     return PurePath(folder, name + SUFFIX)
 
 

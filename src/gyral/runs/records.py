@@ -85,7 +85,7 @@ def run_paths(directory: Path) -> Iterator[Path]:
 def locked_inodes() -> set[int]:
     """Return the inodes of all locked files, or an empty set if the system does not list them."""
     try:
-        return {int(inode) for inode in re.findall(r" \w+:\w+:(\d+) ", Path("/proc/locks").read_text())}
+        return {int(inode) for inode in re.findall(r" \w+:\w+:(\d+) ", Path("/proc/locks").read_text(encoding="utf-8"))}
     except OSError:
         return set()
 

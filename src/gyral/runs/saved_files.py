@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from gyral.config.plain import Loader, map_texts, walk
 from gyral.core.errors import UserError
 from gyral.core.files import to_json, write_atomically
-from gyral.core.inputs import excerpt, find_fault
+from gyral.core.inputs import as_utf8, excerpt, find_fault
 
 DEEPEST = 100  # levels of nested values
 LARGEST = 2**20  # bytes of a file that is read as a whole, except for logs
@@ -138,7 +138,18 @@ def read_config(path: Path) -> dict[str, Any]:
 def write_config(path: Path, config: dict[str, Any]) -> None:
     """Write a configuration of plain values; text that holds `${` gets a backslash between the two characters."""
     encoded = map_texts(config, lambda text: re.sub(r"\$(\\*)\{", r"$\1\\{", text))
-    write_atomically(path, OmegaConf.to_yaml(OmegaConf.create(encoded)))
+    write_yaml(path, OmegaConf.create(encoded))
+
+
+def write_yaml(path: Path, content: Any) -> None:
+    """Write a configuration or a list of OmegaConf; bytes of names of files that are no text become escapes."""
+    plain = map_texts(OmegaConf.to_container(content), _readable)
+    write_atomically(path, OmegaConf.to_yaml(OmegaConf.create(plain)))
+
+
+def _readable(text: str) -> str:
+    """Return a text that YAML can hold."""
+    return text if text.isascii() else as_utf8(text).encode("utf-8", "backslashreplace").decode()
 
 
 def read_json(path: Path, kind: type[Kind]) -> Kind:

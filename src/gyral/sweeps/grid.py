@@ -8,25 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Glob, Override
 from hydra.core.plugins import Plugins
 from hydra.errors import ConfigCompositionException
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, read_write
 
 from gyral.config.errors import describe
 from gyral.config.groups import choices, load_choice, load_table, served
 from gyral.config.overrides import combine, undefer_option
+from gyral.config.roles import NOT_IN_DIRECTORIES
 from gyral.config.tables import PROTOCOL
 from gyral.core.errors import JobError, OptionError, SweepError, UserError
-from gyral.core.files import write_atomically
 from gyral.core.measures import main_measure
 from gyral.core.ranks import launched, refuse
 from gyral.runs.directory import DONE, check_links, flatten, read_results
 from gyral.runs.measures import read_measures
 from gyral.runs.moved import check_current
-from gyral.runs.saved_files import read_yaml
+from gyral.runs.saved_files import read_yaml, write_yaml
 from gyral.sweeps.launchers.base import FinishedJob, SweepLauncher
 
 PLAN = "multirun.yaml"  # the configuration of the sweep that was last started in a directory
@@ -160,6 +160,7 @@ class Grid(BaseSweeper):
         given = self.overrides(arguments)
         axes_of = {key: [f"{key}={value}" for value in values_of(override)] for key, override in given.items()}
         axes, jobs = list(axes_of.values()), combine(axes_of, self.together)
+        self.name_by([key for key, axis in axes_of.items() if len(axis) > 1])
         seed = f"seed={self.choose.pop('seed', 0)}"
         chosen = [[f"{key}={value}" for value in values] for key, values in self.choose.items() if key not in given]
         combinations = [tuple(word for word in job if not word.startswith("seed=")) for job in jobs]
@@ -170,7 +171,7 @@ class Grid(BaseSweeper):
         if (earlier := read_plan(self.directory)) is not None:
             check_current(earlier, plan, self.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(plan, OmegaConf.to_yaml(self.config))
+        write_yaml(plan, self.config)
         shared = [axis[0] for axis in axes if len(axis) == 1]
         total = len(trials) + len(jobs)
         counted = f"{'1 job' if total == 1 else f'{total} jobs'} in {self.directory}"
@@ -188,6 +189,15 @@ class Grid(BaseSweeper):
         if len(started) < len(jobs):
             counted = f"{len(jobs) - len(started)} of {len(jobs)} jobs did not start"
             raise SweepError(f"{counted}: no run with {seed} has finished for them, see above")
+
+    def name_by(self, varied: Sequence[str]) -> None:
+        """Let the directories of jobs also show those of the varied options that do not name directories otherwise."""
+        hidden = [str(key) for key in self.config.hydra.job.config.override_dirname.exclude_keys]
+        if shown := {*varied} & {*NOT_IN_DIRECTORIES}:
+            left = ",".join(key for key in hidden if key not in shown)
+            word = f"hydra.job.config.override_dirname.exclude_keys=[{left}]"
+            with read_write(self.config):
+                self.config.hydra.overrides.hydra = [*self.config.hydra.overrides.hydra, word]
 
     def check(self, jobs: Sequence[Sequence[str]], axes: Sequence[Sequence[str]]) -> None:
         """Raise the error of an unknown choice or key, before the first job starts."""
@@ -307,11 +317,18 @@ def values_of(override: Override) -> list[str]:
     """Return the values of an axis, each as it is written on the command line.
 
     Raises:
-        OptionError: the axis is an interval, which has no finite list of values.
+        OptionError: the axis is an interval, which has no finite list of values, or it has no value at all.
     """
     if not override.is_sweep_override():
         return [override.get_value_element_as_str()]
+    key, _, value = str(override.input_line).partition("=")
     if not override.is_discrete_sweep():
-        key, _, value = str(override.input_line).partition("=")
         raise OptionError(key, value, "must be a list of values; sweep=tune searches intervals")
-    return list(override.sweep_string_iterator())
+    values = list(override.sweep_string_iterator())
+    if not values:
+        is_glob = isinstance(override.value(), Glob)
+        names = choices(key.partition("@")[0]) if is_glob else []
+        reason = f"matches none of {', '.join(names)}" if names else "has no values"
+        own = "; glob() is for choices of groups" if is_glob and not names else ""
+        raise OptionError(key, value, f"{reason}{own}, so that the sweep has no job")
+    return values

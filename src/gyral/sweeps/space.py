@@ -17,6 +17,7 @@ def distribution_of(override: Override) -> Any:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     axis = override.value()
+    listed = [] if isinstance(axis, IntervalSweep) else values_of(override)
     try:
         if isinstance(axis, IntervalSweep):
             whole = isinstance(axis.start, int) and isinstance(axis.end, int)
@@ -25,8 +26,8 @@ def distribution_of(override: Override) -> Any:
         if isinstance(axis, RangeSweep) and all(isinstance(end, int) for end in (axis.start, axis.stop, axis.step)):
             values = range(int(axis.start or 0), int(axis.stop or 0), int(axis.step))
             return IntDistribution(values[0], values[-1], step=values.step)
-        return CategoricalDistribution(values_of(override))
-    except (ValueError, IndexError) as error:
+        return CategoricalDistribution(listed)
+    except ValueError as error:
         key, _, value = str(override.input_line).partition("=")
         raise OptionError(key, value, f"cannot be searched: {error}") from None
 

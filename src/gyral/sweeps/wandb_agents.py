@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.composition import compose_with_hydra
 from gyral.config.groups import CONFIG_PATH, load_choice
-from gyral.config.mistakes import check_words
+from gyral.config.mistakes import arrange_words, check_words
 from gyral.core.commands import typed
 from gyral.core.errors import OptionError, UserError
 from gyral.sweeps.grid import values_of
@@ -46,7 +46,9 @@ def definition(name: str, words: Sequence[str] = ()) -> str:
     for word in words:
         if not re.match(r"\+?\w[^=]*=", word):
             raise UserError(f"{word}: must be key=value")
-    check_words(["-m", f"sweep={name}", *words], Path(CONFIG_PATH, "train"))
+    train, typed_words = Path(CONFIG_PATH, "train"), words
+    _, chosen_sweep, *words = arrange_words(["-m", f"sweep={name}", *words], train)
+    check_words(["-m", chosen_sweep, *words], train)
     composed = compose_with_hydra([f"sweep={name}"])
     sweeper, chosen = composed.hydra.sweeper, composed.hydra.runtime.choices
     searches = str(sweeper.get("_target_")).endswith(f".{SEARCHER}")
@@ -60,7 +62,7 @@ def definition(name: str, words: Sequence[str] = ()) -> str:
     given = {override.get_key_element(): override for override in map(_parse, words)}
     title = composed.report.title if OmegaConf.select(composed, "report.title") else f"The sweep {name}"
     method: dict[str, Any] = {"method": "grid"}
-    command = typed(["gyral", "sweep", name, *words])
+    command = typed(["gyral", "sweep", name, *typed_words])
     if searches:
         given = {key: _parse(f"{key}={chosen[key]}") for key in ("task", "model")} | given
         task, model = (given[key].get_value_element_as_str() for key in ("task", "model"))

@@ -287,7 +287,7 @@ def load(directory: str | PathLike[str], checkpoint: str = "best", *, trust: str
         UserError: the directory holds no run, no checkpoint, or a checkpoint of another model; or the configuration of
             the run names what is not trusted.
     """
-    path = Path(directory)
+    path = Path(directory).expanduser()
     if path.is_file():
         return _load_task(read_saved_config(path, trust), path)[0]
     return load_trained(load_run(path, trust), checkpoint)[0]

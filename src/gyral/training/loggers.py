@@ -86,7 +86,7 @@ class MetricsFile(Logger):
         row = {"step": step, **{key: value for key, value in metrics.items() if key != "epoch"}}
         self.rows.append(row)
         if set(row) <= set(self.columns):
-            with named_in_errors(self.path), self.path.open("a", newline="") as file:
+            with named_in_errors(self.path), self.path.open("a", newline="", encoding="utf-8") as file:
                 csv.DictWriter(file, self.columns, restval="").writerow(row)
         else:
             self._rewrite()
@@ -97,7 +97,7 @@ class MetricsFile(Logger):
         replace_when_written(self.path, self._write)
 
     def _write(self, path: Path) -> None:
-        with path.open("w", newline="") as file:
+        with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self.columns, restval="")
             writer.writeheader()
             writer.writerows(self.rows)

@@ -66,7 +66,7 @@ def _end_with_first_process(directory: Path, limit: float) -> None:
     while not select.select([sys.stdin], [], [], TICK)[0]:  # it is readable at its end only
         if clock.tick() >= limit:
             reason = f"process 0 was stopped by a signal and did not continue in {limit:g} seconds"
-            (directory / FAILED).write_text(f"{reason}\n")
+            (directory / FAILED).write_text(f"{reason}\n", encoding="utf-8", errors="backslashreplace")
             os.kill(first, signal.SIGKILL)
             break
     os._exit(1)

@@ -21,7 +21,7 @@ PAIRS = Path(__file__).with_name("pairs.jsonl")
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def generate(directory: Path, *options: str) -> Outcome:
@@ -73,7 +73,7 @@ def test_standard_input_is_an_article_or_lines(
 ) -> None:
     given = [json.loads(line) for line in PAIRS.read_text().splitlines()[:2]]
     text = f"\n{given[0]['story']}\n" if form == "text" else "".join(json.dumps(pair) + "\n" for pair in given)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8"))
     outcome = generate(summary_run, "input=-")
     assert outcome.status == 0, outcome.err
     written = outcome.out.splitlines()

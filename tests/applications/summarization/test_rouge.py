@@ -42,6 +42,41 @@ def test_empty_summaries_score_zero() -> None:
     assert score([["..."]], [["?"]])["rougeL"].f1 == 0
 
 
+@pytest.mark.parametrize(
+    ("reference", "candidate", "f1"),
+    [
+        ("天地玄黄", "天地 黄玄", 100),  # single characters
+        ("今日はよい", "今日も", 50),
+        ("ไทย", "ไทย", 100),
+        ("Привет мир", "ПРИВЕТ, Мир!", 100),
+        ("नमस्ते दुनिया", "नमस्ते", 200 / 3),  # marks belong to their word
+        ("cafe\u0301", "café", 100),
+        ("U.S. 2024", "u s 2024", 100),
+    ],
+)
+def test_words_of_all_scripts_are_counted_on_request(reference: str, candidate: str, f1: float) -> None:
+    found = score([[reference]], [[candidate]], tokens="unicode", samples=1)
+    assert found["rouge1"].f1 == pytest.approx(f1)
+    assert (
+        (score([[reference]], [[candidate]], samples=1)["rouge1"].f1 == 0) or "2024" in reference or "cafe" in reference
+    )
+
+
+def test_summaries_without_a_token_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    references = [["天地"], ["a b"], [""], ["..."]]
+    rouge.warn_of_unscored(references)
+    assert "2 of 4 reference summaries score 0" in caplog.text
+    assert "task.rouge_tokens=unicode" in caplog.text
+    caplog.clear()
+    rouge.warn_of_unscored(references, "unicode")
+    assert "1 of 4 reference summaries score 0: ROUGE counts letters and digits alone" in caplog.text
+    caplog.clear()
+    rouge.warn_of_unscored([["a b"]])
+    assert not caplog.text
+    with pytest.raises(OptionError, match=r"^tokens=words: must be one of english, unicode$"):
+        score([["a"]], [["a"]], tokens="words")
+
+
 def test_the_interval_equals_the_normal_approximation() -> None:
     generator = np.random.default_rng(0)
     candidates = [["same"] if right else ["other"] for right in generator.random(400) < 0.3]
@@ -66,7 +101,10 @@ def test_wrong_numbers_of_summaries_are_refused() -> None:
 def lines(path: Path) -> list[list[str]]:
     if not path.is_file():
         pytest.skip(f"no {path} (set DATA_DIR)")
-    return [[" ".join(words) for words in split_sentences(line.split())] for line in path.read_text().splitlines()]
+    return [
+        [" ".join(words) for words in split_sentences(line.split())]
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
 
 
 # Liu and Liu (2021), table 1: 46.67, 22.15 and 43.54, by ROUGE-1.5.5
@@ -97,7 +135,7 @@ def test_scores_of_documents_by_the_original_script() -> None:
         for document in documents
         for system in document["system_summaries"].values()
     ]
-    found = rouge._score_block([case[0] for case in cases], [case[1] for case in cases])[:, :2, 2]
+    found = rouge._score_block([case[0] for case in cases], [case[1] for case in cases], rouge.ENGLISH)[:, :2, 2]
     expected = np.array([[case[2]["rouge_1_f_score"], case[2]["rouge_2_f_score"]] for case in cases])
     assert len(cases) > 300
     # to all five digits; some systems' sentences were not those that were scored

@@ -14,10 +14,12 @@ import sacrebleu
 import torch
 from omegaconf import DictConfig
 
+from gyral.applications.translation import bleu
 from gyral.applications.translation.bleu import score
 from gyral.applications.translation.data.corpus import STOP_ID
 from gyral.applications.translation.task import TranslationTask, frequency_loss
 from gyral.config.groups import choices
+from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
 from gyral.runs.directory import load_run
 from gyral.training import build
@@ -29,7 +31,7 @@ TABLES = re.compile(r"(light_conv_paper/table3|translation_small(_ablation)?)/[a
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def test_labels_are_smoothed() -> None:
@@ -142,3 +144,17 @@ def test_a_run_translates_with_its_weights(translation_run: Path) -> None:
     kept = lines(translation_run / "translations_test.jsonl")
     written = task.translations([line["source"] for line in kept])
     assert [found.text for found in written] == [line["translation"] for line in kept]
+
+
+def test_text_without_spaces_needs_another_tokenizer(caplog: pytest.LogCaptureFixture) -> None:
+    references, candidates = ["天地玄黄，宇宙洪荒。", "日月盈昃"], ["天地玄黄，宇宙洪流。", "日月盈缺"]
+    assert score(references, candidates).bleu < 1 < 50 < score(references, candidates, "zh").bleu
+    assert "tok:char" in score(references, candidates, "char").signature
+    bleu.warn_of_unspaced([*references, "a b"], "13a")
+    assert "2 of 3 references have text without spaces" in caplog.text
+    caplog.clear()
+    bleu.warn_of_unspaced(references, "zh")
+    bleu.warn_of_unspaced(["a b"], "13a")
+    assert not caplog.text
+    with pytest.raises(OptionError, match=r"^tokens=ja: must be one of 13a, intl, zh, char, none$"):
+        score(references, candidates, "ja")

@@ -117,7 +117,7 @@ def test_a_protected_or_missing_data_folder_is_not_changed(letters: Path, data: 
 def test_a_cache_that_cannot_be_written_is_an_error_of_one_line(letters: Path, data: Path, user_cache: Path) -> None:
     (data / ".cache").write_text("a file")
     user_cache.parent.mkdir()
-    user_cache.write_text("a file")
+    user_cache.write_text("a file", encoding="utf-8")
     reasons = rf"{data / '.cache'}: File exists; {user_cache}: File exists"
     with pytest.raises(
         OptionError, match=rf"^data_dir={data}: no folder can be written to cache letters \({reasons}\)$"

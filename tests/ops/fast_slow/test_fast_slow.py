@@ -354,7 +354,7 @@ def test_nothing_leaks() -> None:
 
     def resident() -> int:
         gc.collect()
-        return int(statm.read_text().split()[1]) * 4096
+        return int(statm.read_text(encoding="utf-8").split()[1]) * 4096
 
     call(30)
     before = resident()

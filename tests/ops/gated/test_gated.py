@@ -404,7 +404,7 @@ def test_nothing_leaks(kind: str) -> None:
 
     def resident() -> int:
         gc.collect()
-        return int(statm.read_text().split()[1]) * 4096
+        return int(statm.read_text(encoding="utf-8").split()[1]) * 4096
 
     call(30)
     before = resident()

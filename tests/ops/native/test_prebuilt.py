@@ -59,7 +59,7 @@ def test_another_source_or_processor_has_none(installation: Path, monkeypatch: p
         library.load(installation)
     assert library.origin() == "unavailable: there is no C++ compiler"
     monkeypatch.setattr(library, "_processor", lambda: " ".join(library.LEVELS["x86-64-v3"]))
-    installation.write_text(TEXT.replace("42", "43"))
+    installation.write_text(TEXT.replace("42", "43"), encoding="utf-8")
     assert library.find_prebuilt(installation) is None
 
 

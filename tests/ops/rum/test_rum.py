@@ -367,7 +367,7 @@ def test_nothing_leaks() -> None:
 
     def resident() -> int:
         gc.collect()
-        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+        return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * 4096
 
     if not Path("/proc/self/statm").exists():
         pytest.skip("no /proc to read the size of this process from")

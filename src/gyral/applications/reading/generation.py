@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ from gyral.data.batching import IGNORED
 
 if TYPE_CHECKING:
     from gyral.applications.reading.tasks.base import ReadingTask
+from gyral.core.inputs import path_of
 
 log = logging.getLogger(__name__)
 SPLIT = "test"
@@ -41,7 +41,7 @@ def answer_questions(task: "ReadingTask", *, questions: int = 8, html: str | Non
         remark = "right" if best.name == right else f"wrong; right: {right}"
         yield f"{' '.join(shown[-1].question)} {best.name} ({best.probability:.0%}, {remark})\n"
     if html is not None:
-        write_page(Path(html), shown, "Questions and answers")
+        write_page(path_of(html), shown, "Questions and answers")
         yield f"{html}\n"
 
 

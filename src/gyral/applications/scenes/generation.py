@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +16,7 @@ from gyral.data.batching import IGNORED
 
 if TYPE_CHECKING:
     from gyral.applications.scenes.task import ScenesTask
+from gyral.core.inputs import path_of
 
 log = logging.getLogger(__name__)
 SPLIT = "test"
@@ -64,5 +64,5 @@ def answer_scene(task: "ScenesTask", *, scene: int, html: str | None = None) -> 
         yield f"{' '.join(question.words)}? {question.answer} ({question.probability:.0%}, {remark}){shown}\n"
     if html is not None:
         places = scenes.positions[index, : scenes.objects[index]]
-        write_page(Path(html), scenes.images[index], places, asked, f"Test scene {scene} of {len(scenes)}")
+        write_page(path_of(html), scenes.images[index], places, asked, f"Test scene {scene} of {len(scenes)}")
         yield f"{html}\n"

@@ -27,6 +27,7 @@ from gyral.data.raw_examples import Report
 
 if TYPE_CHECKING:
     from gyral.applications.summarization.task import SummaryTask, Written
+from gyral.core.inputs import path_of
 
 log = logging.getLogger(__name__)
 ON_PAGE = 20  # number of summaries on a page; larger pages open slowly
@@ -78,7 +79,7 @@ def summarize(
     files = beside if isinstance(beside, Sequence) and not isinstance(beside, str) else [beside]
     others = {str(file): read_summaries(str(file)) for file in files if file is not None}
     report, shown = Report(), list[Shown]()
-    with Output(None if out is None else Path(out)) as output, _Progress(report) as progress:
+    with Output(None if out is None else path_of(out)) as output, _Progress(report) as progress:
         articles = output.remaining(read_articles(input, report))
         while batch := list(islice(articles, size)):
             encoded = _encode(task, [article.pair for article in batch], task.data.lengths["max_summary"])
@@ -94,10 +95,12 @@ def summarize(
             progress.add(len(batch))
     if output.pairs:
         references, candidates = zip(*output.pairs, strict=True)
-        log.info("of %s with a summary: %s", f"{len(references):,}", describe(rouge.score(references, candidates)))
+        rouge.warn_of_unscored(references, task.rouge_tokens)
+        scores = rouge.score(references, candidates, tokens=task.rouge_tokens)
+        log.info("of %s with a summary: %s", f"{len(references):,}", describe(scores))
     if html is not None:
         source = "standard input" if input == STANDARD_INPUT else Path(input).name
-        write_page(Path(html), shown, f"Summaries of {source}")
+        write_page(path_of(html), shown, f"Summaries of {source}")
         log.info("%s shows %d", html, len(shown))
 
 
@@ -126,6 +129,7 @@ def explain(task: "SummaryTask", articles: Sequence[Article], written: "Sequence
             pair.sentences,
             attention[row, :length, :size],
             copied[row, :length],
+            rouge_tokens=task.rouge_tokens,
         )
         for row, (article, pair, length, size) in enumerate(
             zip(articles, pairs, lengths, batch.lengths.tolist(), strict=True)

@@ -24,6 +24,7 @@ class Shown(NamedTuple):
         attention: (T, S) attention to the words of the article.
         copied: (T,) fraction of each word's probability that is due to copying.
         others: names and sentences of summaries by other runs.
+        rouge_tokens: what ROUGE counts, see `gyral.applications.summarization.rouge.score`.
     """
 
     place: str
@@ -33,6 +34,7 @@ class Shown(NamedTuple):
     attention: np.ndarray
     copied: np.ndarray
     others: Sequence[tuple[str, Sequence[str]]] = ()
+    rouge_tokens: str = rouge.ENGLISH
 
 
 def write_page(path: Path, shown: Sequence[Shown], title: str) -> None:
@@ -82,7 +84,9 @@ def measure(shown: Shown) -> dict[str, float]:
     written = list(chain.from_iterable(shown.summary))
     facts = {}
     if shown.reference:
-        scores = rouge.score([join_words(shown.reference)], [join_words(shown.summary)], samples=1)
+        scores = rouge.score(
+            [join_words(shown.reference)], [join_words(shown.summary)], tokens=shown.rouge_tokens, samples=1
+        )
         facts = {name.replace("rouge", "ROUGE-"): found.f1 for name, found in scores.items()}
     facts["copied"] = 100 * float(shown.copied.mean()) if len(shown.copied) else 0.0
     facts["repeated 3-grams"] = rouge.repetition(shown.summary)["3-grams"]

@@ -2,6 +2,8 @@
 
 import functools
 import itertools
+import logging
+import re
 from collections.abc import Callable, Hashable, Sequence
 from importlib.metadata import distribution
 from pathlib import Path
@@ -9,13 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gyral.core.checks import check_integer
+from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
 from gyral.core.parallel import parallel_map
+from gyral.data.text.words import unicode_words
 
+log = logging.getLogger(__name__)
 MEASURES = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougeLsum"}  # the names here and in the library
 BLOCK = 250  # number of pairs that a process scores in one call
+ENGLISH, UNICODE = TOKENS = ("english", "unicode")  # what a score counts, see `score`
 ORDERS = (1, 2, 3, 4)  # of the n-grams in `repetition`
 
 import_extra("rouge_score", "ROUGE", "applications")  # before a run, whose end needs the scores
@@ -42,6 +47,7 @@ def score(
     references: Sequence[Sequence[str]],
     candidates: Sequence[Sequence[str]],
     *,
+    tokens: str = ENGLISH,
     samples: int = 1000,
     seed: int = 0,
     processes: int | None = None,
@@ -52,9 +58,13 @@ def score(
     from WordNet; all characters except a to z and 0 to 9 are ignored; ROUGE-L is the summary-level variant, computed
     sentence by sentence (Lin 2004, section 3.2). The confidence interval is a bootstrap interval of the mean.
 
+    Text in other scripts therefore scores 0 by default. `tokens="unicode"` counts the words of all scripts, and single
+    characters in scripts without spaces between words. It does not stem, so that English scores lower with it.
+
     Args:
         references: the sentences of each reference summary.
         candidates: the sentences of each candidate summary.
+        tokens: "english", as in published numbers; or "unicode", see `gyral.data.text.words.unicode_words`.
         samples: number of bootstrap samples.
         seed: seed of the bootstrap.
         processes: number of processes; None: one per core.
@@ -63,15 +73,17 @@ def score(
         the measures "rouge1", "rouge2" and "rougeL".
 
     Raises:
-        OptionError: there are no summaries, the numbers of candidates and references differ, or `samples` is below 1.
+        OptionError: there are no summaries, the numbers of candidates and references differ, `samples` is below 1, or
+            `tokens` is another word.
     """
     check_integer("samples", samples)
+    check_choice("tokens", tokens, TOKENS)
     if len(references) != len(candidates) or not references:
         raise OptionError(
             "candidates", len(candidates), f"must be as many as references, {len(references)}, and at least one"
         )
     blocks = (
-        (references[start : start + BLOCK], candidates[start : start + BLOCK])
+        (references[start : start + BLOCK], candidates[start : start + BLOCK], tokens)
         for start in range(0, len(references), BLOCK)
     )
     scores = 100 * np.concatenate(list(parallel_map(_score_block, blocks, processes)))
@@ -88,6 +100,28 @@ def score(
     }
 
 
+def warn_of_unscored(references: Sequence[Sequence[str]], tokens: str = ENGLISH) -> None:
+    """Log a warning if some summaries have no token that `score` counts, because their scores are 0.
+
+    Args:
+        references, tokens: see `score`.
+    """
+    texts = [" ".join(reference) for reference in references]
+    found = [re.search("[a-z0-9]", text.lower()) if tokens == ENGLISH else unicode_words(text) for text in texts]
+    unscored = sum(bool(text.strip()) and not each for text, each in zip(texts, found, strict=True))
+    if unscored:
+        english = "a to z and 0 to 9 alone; task.rouge_tokens=unicode counts the words of all scripts"
+        counted = english if tokens == ENGLISH else "letters and digits alone"
+        log.warning("%d of %d reference summaries score 0: ROUGE counts %s", unscored, len(texts), counted)
+
+
+class _UnicodeTokenizer:
+    """Tokenizer of rouge-score for all scripts."""
+
+    def tokenize(self, text: str) -> list[str]:
+        return unicode_words(text)
+
+
 class _StemmingTokenizer:
     """Tokenizer of rouge-score with the stemmer of ROUGE-1.5.5.
 
@@ -100,7 +134,8 @@ class _StemmingTokenizer:
         from nltk.stem.porter import PorterStemmer
         from rouge_score import tokenize
 
-        lines = Path(str(distribution("py-rouge").locate_file("rouge/wordnet_key_value.txt"))).read_text().splitlines()
+        file = Path(str(distribution("py-rouge").locate_file("rouge/wordnet_key_value.txt")))
+        lines = file.read_text(encoding="utf-8").splitlines()
         irregular = dict(line.split("|", 1) for line in lines)
         porter = PorterStemmer(PorterStemmer.ORIGINAL_ALGORITHM).stem
         self._tokenize = tokenize.tokenize
@@ -111,17 +146,18 @@ class _StemmingTokenizer:
 
 
 @functools.cache
-def _scorer() -> Callable[[str, str], dict[str, tuple[float, float, float]]]:
+def _scorer(tokens: str) -> Callable[[str, str], dict[str, tuple[float, float, float]]]:
     """Return the scoring function of the library, whose import takes a second."""
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(list(MEASURES.values()), tokenizer=_StemmingTokenizer()).score
+    tokenizer = _StemmingTokenizer() if tokens == ENGLISH else _UnicodeTokenizer()
+    return RougeScorer(list(MEASURES.values()), tokenizer=tokenizer).score
 
 
-def _score_block(references: Sequence[Sequence[str]], candidates: Sequence[Sequence[str]]) -> np.ndarray:
+def _score_block(references: Sequence[Sequence[str]], candidates: Sequence[Sequence[str]], tokens: str) -> np.ndarray:
     """Return precision, recall and F1 of each summary, (n, measures, 3)."""
     scores = [
-        _scorer()("\n".join(reference), "\n".join(candidate))
+        _scorer(tokens)("\n".join(reference), "\n".join(candidate))
         for reference, candidate in zip(references, candidates, strict=True)
     ]
     return np.array([[tuple(found[name]) for name in MEASURES.values()] for found in scores])

@@ -25,7 +25,7 @@ from gyral.applications.summarization.data.batches import EncodedSummaries, Summ
 from gyral.applications.summarization.data.corpus import SummaryCorpus
 from gyral.applications.summarization.data.files import join_words
 from gyral.applications.summarization.models.summarizer import Predictions, Summarizer, summary_mean
-from gyral.core.checks import check_integer, check_real
+from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.collectives import all_gather_object, rank
 from gyral.core.files import replace_when_written
 from gyral.core.measures import Measure
@@ -111,6 +111,8 @@ class SummaryTask(SequenceTask[SummaryData]):
         batch_size, eval_batch_size, data_seed: see `SummaryData`.
         coverage_weight: λ, weight of the coverage loss, ≥ 0.
         decoded: number of pairs, the first ones of a split, whose summaries a test generates; None: all.
+        rouge_tokens: what ROUGE counts: "english", as in published numbers, or "unicode" for text in all scripts; see
+            `gyral.applications.summarization.rouge.score`.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
@@ -133,6 +135,7 @@ class SummaryTask(SequenceTask[SummaryData]):
         data_seed: int = 0,
         coverage_weight: float = 1.0,
         decoded: int | None = None,
+        rouge_tokens: str = "english",
         **options: Any,
     ) -> None:
         data = SummaryData(
@@ -145,6 +148,7 @@ class SummaryTask(SequenceTask[SummaryData]):
         )
         self.coverage_weight = check_real("coverage_weight", coverage_weight, minimum=0)
         self.decoded = decoded if decoded is None else check_integer("decoded", decoded, minimum=0)
+        self.rouge_tokens = check_choice("rouge_tokens", rouge_tokens, rouge.TOKENS)
         self.decoding = decoding
         size = len(corpus.vocabulary)
         pairs = len(data.examples("train"))
@@ -235,7 +239,7 @@ class SummaryTask(SequenceTask[SummaryData]):
         self._written.clear()
         if written:
             encoded: EncodedSummaries = self.trainer.test_dataloaders.examples
-            results |= measure(written, encoded)
+            results |= measure(written, encoded, self.rouge_tokens)
             if rank() == 0:
                 save(written, encoded, Path(self.trainer.default_root_dir) / f"summaries_{encoded.split}.jsonl")
         return results
@@ -254,12 +258,13 @@ def _beginning(words: Sequence[str]) -> str:
     return text if len(text) <= LINE_WIDTH else f"{text[: LINE_WIDTH - 2].rpartition(' ')[0]} …"
 
 
-def measure(written: Sequence[Written], encoded: EncodedSummaries) -> dict[str, float]:
+def measure(
+    written: Sequence[Written], encoded: EncodedSummaries, rouge_tokens: str = rouge.ENGLISH
+) -> dict[str, float]:
     """Return ROUGE (F1 with confidence interval), repetition and novel n-grams, as means over summaries in percent."""
-    scores = rouge.score(
-        [join_words(encoded.reference(summary.row)) for summary in written],
-        [join_words(summary.sentences) for summary in written],
-    )
+    references = [join_words(encoded.reference(summary.row)) for summary in written]
+    rouge.warn_of_unscored(references, rouge_tokens)
+    scores = rouge.score(references, [join_words(summary.sentences) for summary in written], tokens=rouge_tokens)
     results: dict[str, float] = {}
     for name, found in scores.items():
         results |= {name: found.f1, f"{name}_low": found.low, f"{name}_high": found.high}

@@ -24,7 +24,7 @@ from gyral.applications.translation import bleu
 from gyral.applications.translation.data.batches import EncodedPairs, TranslationBatch, assemble
 from gyral.applications.translation.data.corpus import PADDING_ID, START_ID, STOP_ID, UNKNOWN_ID, TranslationCorpus
 from gyral.applications.translation.model import Translator
-from gyral.core.checks import check_integer, check_real
+from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.collectives import all_gather_object, rank
 from gyral.core.errors import OptionError
 from gyral.core.files import replace_when_written
@@ -103,6 +103,8 @@ class TranslationTask(SequenceTask[TranslationData]):
         batch_size, eval_batch_size, data_seed: see `TranslationData`.
         label_smoothing: ε, in [0, 1).
         decoded: number of pairs, the first ones of a split, that a test translates; None: all.
+        bleu_tokens: the tokenizer of BLEU: 13a, as in published numbers, intl, zh, char or none; see
+            `gyral.applications.translation.bleu.score`.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
@@ -129,12 +131,14 @@ class TranslationTask(SequenceTask[TranslationData]):
         data_seed: int = 0,
         label_smoothing: float = 0.1,
         decoded: int | None = None,
+        bleu_tokens: str = "13a",
         **options: Any,
     ) -> None:
         data = TranslationData(
             corpus, longest=longest, batch_size=batch_size, eval_batch_size=eval_batch_size, data_seed=data_seed
         )
         self.label_smoothing = check_real("label_smoothing", label_smoothing, minimum=0, below=1)
+        self.bleu_tokens = check_choice("bleu_tokens", bleu_tokens, bleu.TOKENS)
         self.decoded = decoded if decoded is None else check_integer("decoded", decoded, minimum=0)
         # a translation has none of these; <unk> would become a text that is in no reference
         self.decoding = decoding.changed(forbidden=[PADDING_ID, UNKNOWN_ID, START_ID])
@@ -235,7 +239,8 @@ class TranslationTask(SequenceTask[TranslationData]):
         """Return the metrics of translations of a split, and save both with the signature of BLEU."""
         pairs = [self.data.corpus.pair(split, found.row) for found in written]
         sources, references = zip(*pairs, strict=True)
-        scores = bleu.score(references, [found.text for found in written])
+        bleu.warn_of_unspaced(references, self.bleu_tokens)
+        scores = bleu.score(references, [found.text for found in written], self.bleu_tokens)
         log.info("BLEU %.2f, chrF2 %.2f (%s)", scores.bleu, scores.chrf, scores.signature)
         if rank() == 0:
             lines = [
@@ -250,7 +255,7 @@ class TranslationTask(SequenceTask[TranslationData]):
             "bleu": scores.bleu,
             "chrf": scores.chrf,
             "length_ratio": scores.ratio,
-            "bleu_of_source": bleu.score(references, sources).bleu,
+            "bleu_of_source": bleu.score(references, sources, self.bleu_tokens).bleu,
         }
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

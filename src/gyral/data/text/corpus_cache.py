@@ -105,7 +105,7 @@ def _read(folder: Path, stem: str, name: str) -> Corpus | None:
     try:
         if any(path.exists() and not path.is_file() for path in files):  # reading a named pipe would block
             raise ValueError("not a file")
-        saved = json.loads(files[0].read_text())
+        saved = json.loads(files[0].read_text(encoding="utf-8"))
         numbers = np.load(files[1], mmap_mode="r")
         description = saved["description"]
         if saved["checksum"] != _checksum(numbers, description):
@@ -130,7 +130,7 @@ def _write(folder: Path, stem: str, vocabulary: Vocabulary, encoded: list[np.nda
     saved = {"description": description, "checksum": _checksum(numbers, description)}
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         np.save(Path(temporary, f"{stem}.npy"), numbers)
-        Path(temporary, f"{stem}.json").write_text(json.dumps(saved))
+        Path(temporary, f"{stem}.json").write_text(json.dumps(saved), encoding="utf-8")
         for suffix in ("npy", "json"):
             os.replace(Path(temporary, f"{stem}.{suffix}"), folder / f"{stem}.{suffix}")
 

@@ -67,7 +67,7 @@ def evaluate_once(corpus: Corpus, order: int, folders: Sequence[Path]) -> list[S
         try:
             if not name.is_file():
                 continue
-            saved = json.loads(name.read_text())
+            saved = json.loads(name.read_text(encoding="utf-8"))
             if saved["checksum"] != _checksum(saved["scores"]):
                 raise ValueError("checksum")
             return [Score(*score) for score in saved["scores"]]

@@ -128,7 +128,7 @@ def _flags(version: str, processor: str) -> tuple[str, ...]:
 
 
 def _texts(source: Path) -> str:
-    return "\0".join(path.read_text() for path in (source, *sorted(SOURCES.rglob("*.hpp"))))
+    return "\0".join(path.read_text(encoding="utf-8") for path in (source, *sorted(SOURCES.rglob("*.hpp"))))
 
 
 def prebuilt_path(source: Path, level: str, directory: Path = PREBUILT) -> Path:
@@ -223,7 +223,8 @@ def _digest(content: bytes, name: str) -> bytes:
 def _run(command: list[str]) -> str:
     """Return the standard output of a command."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, errors="replace", check=True).stdout
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=True)
+        return done.stdout
     except OSError as error:
         raise KernelUnavailableError(f"{command[0]} failed: {error.strerror}") from error
     except subprocess.CalledProcessError as error:
@@ -234,7 +235,7 @@ def _run(command: list[str]) -> str:
 def _processor() -> str:
     """Return a description of the processor's instruction set."""
     information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.exists() else []
+    lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []
     features = [line for line in lines if line.startswith(("flags", "Features"))]
     return features[0] if features else platform.processor() + platform.machine()
 
@@ -337,7 +338,7 @@ def read_fields(source: Path) -> list[tuple[str, Any]]:
     Raises:
         TypeError: There is no such structure, or a field has another type.
     """
-    texts = [path.read_text() for path in (source, *sorted(source.parent.glob("*.hpp")))]
+    texts = [path.read_text(encoding="utf-8") for path in (source, *sorted(source.parent.glob("*.hpp")))]
     found = re.search(r"struct Arguments \{(.*?)\};", re.sub("//.*", "", "".join(texts)), re.DOTALL)
     if found is None:
         raise TypeError(f"{source.name}: there is no struct Arguments")

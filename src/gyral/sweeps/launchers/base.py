@@ -107,7 +107,8 @@ def execute(job: SweepJob, quiet: bool = False) -> JobReturn:
     """Run a job in this process; with `quiet`, without any output."""
     with contextlib.ExitStack() as stack:
         if quiet:
-            stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+            nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
             stack.callback(logging.disable, logging.root.manager.disable)
             logging.disable(logging.INFO)
         setup_globals()
@@ -295,5 +296,5 @@ def _mark_as_lost(job: SweepJob, error: Exception) -> JobError:
         reason = "the job's process was killed (SIGKILL); the system does so when memory runs out"
     if job.directory.is_dir():
         with contextlib.suppress(OSError):  # the disk may be full; the sweep reports the reason, too
-            (job.directory / FAILED).write_text(f"{reason}\n")
+            (job.directory / FAILED).write_text(f"{reason}\n", encoding="utf-8", errors="backslashreplace")
     return JobError(f"{job.directory}: {reason}")

@@ -87,7 +87,7 @@ def _initialize_worker(sweep_pid: int, output: Path) -> None:
     # submitted at that moment never runs, and a signal to stop would go to the process that has ended.
     vars(process_executor)["_USE_PSUTIL"] = False
     os.setsid()
-    with output.open("a") as file:
+    with output.open("a", encoding="utf-8") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
 

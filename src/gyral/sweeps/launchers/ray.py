@@ -129,8 +129,8 @@ def check_cluster(address: str) -> None:
     reason = f"no cluster answers within {CONNECTING} seconds"
     try:
         subprocess.run(
-            [sys.executable, "-c", PROBE, address], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            check=True, timeout=CONNECTING,
+            [sys.executable, "-c", PROBE, address], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
+            errors="replace", check=True, timeout=CONNECTING,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise OptionError("hydra.launcher.address", address, reason) from None

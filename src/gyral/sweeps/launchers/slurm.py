@@ -128,7 +128,8 @@ class SubmittedJob:
     def last_line(self) -> str:
         """Return the last line of the job's standard error stream, or the last one that begins with "error: "."""
         try:
-            lines = [line.strip() for line in self.paths.stderr.read_text(errors="replace").splitlines()]
+            text = self.paths.stderr.read_text(encoding="utf-8", errors="replace")
+            lines = [line.strip() for line in text.splitlines()]
         except OSError:
             return ""
         errors = [line for line in lines if line.startswith(ERROR)]

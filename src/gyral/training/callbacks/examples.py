@@ -45,7 +45,7 @@ class Examples(AfterValidation):
     @torch.no_grad()
     def inspect(self, trainer: Trainer, task: Any, batch: Any) -> None:
         example = printable(task.render(batch, task.predict(batch)))  # a corpus may have any characters
-        with named_in_errors(self._path), self._path.open("a") as file:
+        with named_in_errors(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(f"step {trainer.global_step}\n{example}\n\n")
         for logger in trainer.loggers:
             if hasattr(logger, "log_html"):

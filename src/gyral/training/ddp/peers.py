@@ -169,7 +169,7 @@ def _watch(peer: PeerProcess, body_ended: threading.Event, directory: Path) -> N
 def end_process(directory: Path | None, failure: str) -> NoReturn:
     """End this process, and write a failure to the run directory, if given."""
     if directory is not None:
-        (directory / FAILED).write_text(f"{failure}\n")
+        (directory / FAILED).write_text(f"{failure}\n", encoding="utf-8", errors="backslashreplace")
     print(f"error: {failure.splitlines()[0]}", file=sys.stderr, flush=True)
     os._exit(1)
 
@@ -191,7 +191,7 @@ class StoppedClock:
     def tick(self) -> float:
         """Return the seconds, if this is called every `TICK` seconds."""
         try:
-            state = self._file.read_text().rpartition(")")[2].split()[0]
+            state = self._file.read_text(encoding="utf-8").rpartition(")")[2].split()[0]
         except OSError:  # it has ended
             state = ""
         self._seconds = self._seconds + TICK if state == "T" else 0.0

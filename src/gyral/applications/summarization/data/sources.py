@@ -77,7 +77,7 @@ class ArticleSource:
         self.mode = check_choice("mode", mode, MODES)
         found = re.fullmatch(r"(.*?)(?:\[(\d*):(\d*)\])?", self.path, re.DOTALL)
         assert found is not None, "every text matches"
-        self._name = found[1]
+        self._name = os.path.expanduser(found[1])
         self._slice = slice(*(int(number) if number else None for number in found.groups()[1:]))
         self.form = check_choice("form", form, FORMS) if form else self._infer_form()
         if mode != "s2s" and self.form in ("story", "bin"):

@@ -70,7 +70,7 @@ class TranslationCorpus:
     @cached_property
     def texts(self) -> dict[str, list[Pair]]:
         """The pairs of the validation and test split as they were read."""
-        saved = json.loads((self.folder / "texts.json").read_text())
+        saved = json.loads((self.folder / "texts.json").read_text(encoding="utf-8"))
         return {split: [Pair(*pair) for pair in pairs] for split, pairs in saved.items()}
 
     def pair(self, split: str, row: int) -> Pair:
@@ -187,7 +187,7 @@ def _prepare(name: str, sources: Mapping[str, PairSource], target: Path, size: i
                 end = int(bounds[-1][-1])
                 np.save(folder / f"{split}.npy", np.concatenate(bounds))
                 reports[split] = asdict(report)
-        (folder / "texts.json").write_text(json.dumps({split: texts[split] for split in EVALUATED}))
+        (folder / "texts.json").write_text(json.dumps({split: texts[split] for split in EVALUATED}), encoding="utf-8")
         description["reports"] = reports
 
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
-from gyral.core.inputs import check_file, excerpt, open_input, suffix_of
+from gyral.core.inputs import check_file, excerpt, open_input, path_of, suffix_of
 from gyral.data.raw_examples import Report, UnusableError, file_state, json_examples, line_examples, load_line
 
 PARALLEL = (
@@ -76,13 +76,13 @@ class PairSource:
         if isinstance(path, list | tuple):
             if len(path) != 2:
                 raise self._error(f"must be {PARALLEL}")
-            self.files = [Path(str(file)) for file in path]
+            self.files = [path_of(file) for file in path]
             self.form = "text"
         else:
             found = re.fullmatch(r"(.*?)(?:\[(\d*):(\d*)\])?", self.path, re.DOTALL)
             assert found is not None, "every text matches"
             self._slice = slice(*(int(number) if number else None for number in found.groups()[1:]))
-            self.files = [Path(found[1])]
+            self.files = [path_of(found[1])]
             self.form = FORMS.get(suffix_of(self.files[0]), "")
             if self.files[0].is_dir():
                 self.files = sorted(self.files[0].glob("*.parquet"))
