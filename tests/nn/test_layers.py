@@ -321,7 +321,7 @@ def test_numbers_and_lengths_may_be_those_of_numpy() -> None:
     with pytest.raises(OptionError, match=r"^hidden_size=2\.0: must be an integer"):
         gyral.RUM(3, np.float64(2))
     for bad in (np.array([2.0, 6, 3]), np.array([True, True, True]), np.array([2, 6])):
-        with pytest.raises(ValueError, match="lengths must be 3 integers from 1 to 6"):
+        with pytest.raises(ValueError, match="lengths must be 3 integers from 0 to 6"):
             layer(inputs, lengths=bad)
 
 

@@ -33,7 +33,7 @@ class TorchLayer(nn.RNNBase):
 
     Args:
         mode: "LSTM", "GRU", "RNN_TANH" or "RNN_RELU".
-        input_size, hidden_size, bias: As of torch.
+        input_size, hidden_size, bias, proj_size: As of torch.
     """
 
     @property
@@ -49,6 +49,9 @@ class TorchLayer(nn.RNNBase):
         Returns:
             The outputs (T, B, N), and the leaves of the state after the last step of each sequence.
         """
+        if self.proj_size > 0 and torch.backends.mkldnn.enabled:  # oneDNN would warn that it has no projections
+            with torch.backends.mkldnn.flags(enabled=False):
+                return self(inputs, state, lengths)
         # weights from the attributes, which parametrizations and hooks set
         weights = [getattr(self, name) for name in self._flat_weights_names]
         function = getattr(torch, self.mode.lower())
@@ -75,7 +78,8 @@ class TorchLayerCell(RecurrentCell):
     the layer is faster. The layer has fewer options, no resets, and no support by compilers.
 
     Parameters have the names of `torch.nn`: `layer.weight_ih_l0`, `layer.weight_hh_l0`, `layer.bias_ih_l0`,
-    `layer.bias_hh_l0`. The initialization is the one of `torch.nn`: every weight and bias uniform in ±1/√N.
+    `layer.bias_hh_l0`, and with a projection `layer.weight_hr_l0`. The initialization is the one of `torch.nn`: every
+    weight and bias uniform in ±1/√N.
 
     Args:
         layer: The layer, with one layer and one direction.
@@ -98,7 +102,8 @@ class TorchLayerCell(RecurrentCell):
         zoneout: float,
         recurrent_dropout: float,
     ) -> None:
-        super().__init__(layer.input_size, layer.hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
+        sizes = layer.input_size, layer.hidden_size, layer.proj_size or layer.hidden_size
+        super().__init__(*sizes, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
         self.layer = layer
         self.layer_norm = check_boolean("layer_norm", layer_norm)
         self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
@@ -173,7 +178,7 @@ class TorchLayerCell(RecurrentCell):
             dtype = torch.get_autocast_dtype("cpu")
             if not _supports_autocast(dtype):
                 return f"{name} does not support {str(dtype).removeprefix('torch.')} autocast on this CPU"
-        options = ("layer_norm", "zoneout", "zoneout_cell", "recurrent_dropout")
+        options = ("layer_norm", "peepholes", "zoneout", "zoneout_cell", "recurrent_dropout")
         unsupported = [option for option in options if getattr(self, option, False)]
         if starts:
             unsupported.append("starts")
