@@ -97,7 +97,10 @@ USES = {
     "states": Use("states between windows", "two windows equal the whole; detached, the gradient ends between them"),
     "state_dict": Use("`state_dict`", "another layer gives the same outputs and gradients after a strict load"),
     "deepcopy": Use("`copy.deepcopy`", "the copy computes the same, and the original does not follow its changes"),
-    "pickle": Use("`pickle`", "a layer that was used computes the same after a round trip"),
+    "pickle": Use(
+        "`pickle`",
+        "a layer, also with `weight_drop`, computes the same after a round trip, also of `torch.save`",
+    ),
     "dtype": Use("`.to(dtype)`", "float64 equals a layer that was made in float64; bfloat16 agrees to its precision"),
     "autocast": Use("`torch.autocast`", "outputs and gradients agree with float32 to the precision of bfloat16"),
     "compile": Use("`torch.compile`", "`fullgraph=True`: outputs, states and gradients equal the eager ones"),

@@ -765,6 +765,41 @@ def test_onnx_with_any_number_of_steps_and_rows(label: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ragged", [False, True], ids=["whole", "lengths"])
+@pytest.mark.parametrize("label", ["RUM", "GRU", "LSTM", "RNN", "FastWeights", "WeiNet"])
+def test_onnx_of_a_model_with_any_number_of_steps_and_rows(label: str, ragged: bool) -> None:
+    """Batch first: the exporter once failed on RUM, whose gradients would need the symbolic number of rows."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    torch.compiler.reset()
+    layer = maker(label)(dtype=torch.float32, batch_first=True)
+    model = Tagger(layer).eval()
+    example: tuple[Tensor, ...] = (torch.randint(7, (B, T)), torch.tensor([1, 2, T]))
+    shapes: tuple[Any, ...] = ({0: "rows", 1: "steps"}, {0: "rows"})
+    count = 1 + ragged
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of the code that it traces
+        program = torch.onnx.export(model, example[:count], dynamic_shapes=shapes[:count], dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    for rows, steps in ((4, 5), (1, 2), (2, 1)):
+        given = (torch.randint(7, (rows, steps)), torch.randint(steps + 1, (rows,)))[:count]
+        feeds = {entry.name: tensor.numpy() for entry, tensor in zip(session.get_inputs(), given, strict=True)}
+        [scores] = session.run(None, feeds)
+        np.testing.assert_allclose(scores, model(*given).detach().numpy(), rtol=0, atol=1e-5)
+
+
+class Tagger(nn.Module):
+    """A model of a user."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.embed, self.layer, self.head = nn.Embedding(7, X), layer, nn.Linear(layer.output_size, 2)
+
+    def forward(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        scores: Tensor = self.head(self.layer(self.embed(tokens), lengths=lengths)[0])
+        return scores
+
+
+@pytest.mark.slow
 def test_a_real_eurnn_has_an_onnx_form() -> None:
     onnx(maker("EURNN", is_complex=False))
 

@@ -1,6 +1,9 @@
 """Base class of the cells that `torch.nn` has as a layer: LSTM, GRU and RNN."""
 
+import warnings
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,6 +16,7 @@ from gyral.cells.layer_norm import LayerNorms
 from gyral.core import compat
 from gyral.core.checks import check_boolean, check_real
 from gyral.ops import gated
+from gyral.ops.autograd import NOTHING
 
 
 def _supports_autocast(dtype: torch.dtype) -> bool:
@@ -49,9 +53,6 @@ class TorchLayer(nn.RNNBase):
         Returns:
             The outputs (T, B, N), and the leaves of the state after the last step of each sequence.
         """
-        if self.proj_size > 0 and torch.backends.mkldnn.enabled:  # oneDNN would warn that it has no projections
-            with torch.backends.mkldnn.flags(enabled=False):
-                return self(inputs, state, lengths)
         # weights from the attributes, which parametrizations and hooks set
         weights = [getattr(self, name) for name in self._flat_weights_names]
         function = getattr(torch, self.mode.lower())
@@ -59,16 +60,26 @@ class TorchLayer(nn.RNNBase):
         options = self.bias, 1, 0.0, self.training, False  # biases, one layer, no dropout, one direction
         if lengths is None:
             initial = leaves if len(leaves) > 1 else leaves[0]
-            outputs, *final = function(inputs, initial, weights, *options, False)
+            with _without_warning() if self.proj_size > 0 else NOTHING:
+                outputs, *final = function(inputs, initial, weights, *options, False)
             return outputs, tuple(leaf.squeeze(0) for leaf in final)
         packed = pack_padded_sequence(inputs, lengths.cpu(), enforce_sorted=False)
         assert packed.sorted_indices is not None
         assert packed.unsorted_indices is not None
         leaves = [leaf.index_select(1, packed.sorted_indices) for leaf in leaves]
         initial = leaves if len(leaves) > 1 else leaves[0]
-        data, *final = function(packed.data, packed.batch_sizes, initial, weights, *options)
+        with _without_warning() if self.proj_size > 0 else NOTHING:
+            data, *final = function(packed.data, packed.batch_sizes, initial, weights, *options)
         outputs, _ = pad_packed_sequence(packed._replace(data=data), total_length=inputs.shape[0])
         return outputs, tuple(leaf.squeeze(0).index_select(0, packed.unsorted_indices) for leaf in final)
+
+
+@contextmanager
+def _without_warning() -> Iterator[None]:
+    """Within this context torch does not warn that oneDNN has no projections, for which torch has another function."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "LSTM with projections")
+        yield
 
 
 class TorchLayerCell(RecurrentCell):
