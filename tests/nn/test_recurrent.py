@@ -384,8 +384,6 @@ def test_inputs_of_another_form_are_refused_in_one_line(backend: str) -> None:
         shown = str(shape).replace("(", r"\(").replace(")", r"\)")
         with pytest.raises(ValueError, match=rf"^inputs have shape {shown}, must have \(T, B, 3\)$"):
             model(torch.randn(shape, dtype=torch.float64))
-    with pytest.raises(ValueError, match=r"^inputs must have at least one step$"):
-        model(torch.randn(0, BATCH, X, dtype=torch.float64))
     with pytest.raises(
         TypeError, match=r"^inputs have dtype torch.float32, must have that of the parameters, torch.fl"
     ):

@@ -799,6 +799,20 @@ class Tagger(nn.Module):
         return scores
 
 
+@pytest.mark.parametrize("label", ["RUM", "LSTM"])
+def test_the_older_exporter_of_onnx_unrolls_the_loop(label: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    layer = maker(label)(dtype=torch.float32).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated, and warns of each size that it records
+        torch.onnx.export(layer, (sequence(dtype=torch.float32),), stream := io.BytesIO(), dynamo=False)
+    session = onnxruntime.InferenceSession(stream.getvalue())
+    inputs = sequence(dtype=torch.float32)
+    results = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
+    for mine, theirs in zip(results, tree_leaves(layer(inputs)), strict=True):
+        np.testing.assert_allclose(mine, theirs.detach().numpy(), rtol=0, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_a_real_eurnn_has_an_onnx_form() -> None:
     onnx(maker("EURNN", is_complex=False))

@@ -309,7 +309,7 @@ class RecurrentBase(nn.Module, ABC):
             if first_parameter(cell).device.type != "cuda":
                 _refuse("graph", "the model is not on a GPU")
             return self._graphs.run(cell, sequence, state, lengths, starts, initial)
-        if is_exporting_to_onnx():
+        if is_exporting_to_onnx() and not torch.jit.is_tracing():  # as the older exporter does
             return scan_without_gradients(cell, sequence, state, lengths, starts, initial)
         step = partial(self._compiled, cell) if backend == "compile" and self._compiled else cell.scan_step
         try:
@@ -359,7 +359,7 @@ class Recurrent(RecurrentBase):
             ValueError: Inputs, state, lengths or starts have another shape, lengths are not in [0, T], or an edge comes
                 from before the first step.
         """
-        if is_symbolic(inputs, state, lengths, starts):
+        if is_symbolic(inputs):
             return record_call(self, inputs, state, lengths, starts)
         return self.run(inputs, state, lengths, starts)
 

@@ -5,16 +5,16 @@ from typing import Any, NoReturn
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.fx import Proxy
-from torch.utils._pytree import tree_leaves
 
 from gyral.cells.base import RecurrentCell, State
+from gyral.cells.inputs import StepInputs
 from gyral.core.errors import UserError
 from gyral.ops.scan import scan
 
 
-def is_symbolic(*arguments: Any) -> bool:
+def is_symbolic(inputs: Any) -> bool:
     """Return whether `torch.fx.symbolic_trace` calls a module, with symbols in place of tensors."""
-    return any(isinstance(leaf, Proxy) for leaf in tree_leaves(arguments))
+    return isinstance(inputs.values if isinstance(inputs, StepInputs) else inputs, Proxy)
 
 
 def record_call(module: nn.Module, *arguments: Any) -> Any:
@@ -23,7 +23,9 @@ def record_call(module: nn.Module, *arguments: Any) -> Any:
     Raises:
         UserError: The module itself is traced.
     """
-    tracer: Any = next(leaf.tracer for leaf in tree_leaves(arguments) if isinstance(leaf, Proxy))
+    first = arguments[0]
+    symbol: Any = first.values if isinstance(first, StepInputs) else first
+    tracer = symbol.tracer
     if tracer.root is module:
         name = type(module).__name__
         raise UserError(f"{name}: torch.fx records a layer as one call; trace a module that contains it")

@@ -149,7 +149,7 @@ class Layer(RecurrentBase):
             ValueError: Inputs, state, lengths or starts have another shape, lengths are not in [0, T], or an edge comes
                 from before the first step.
         """
-        if is_symbolic(inputs, state, lengths, starts):
+        if is_symbolic(inputs):
             return record_call(self, inputs, state, lengths, starts)
         values = inputs.values if isinstance(inputs, StepInputs) else inputs
         if isinstance(values, PackedSequence):
