@@ -97,7 +97,10 @@ USES = {
     "states": Use("states between windows", "two windows equal the whole; detached, the gradient ends between them"),
     "state_dict": Use("`state_dict`", "another layer gives the same outputs and gradients after a strict load"),
     "deepcopy": Use("`copy.deepcopy`", "the copy computes the same, and the original does not follow its changes"),
-    "pickle": Use("`pickle`", "a layer that was used computes the same after a round trip"),
+    "pickle": Use(
+        "`pickle`",
+        "a layer, also with `weight_drop`, computes the same after a round trip, also of `torch.save`",
+    ),
     "dtype": Use("`.to(dtype)`", "float64 equals a layer that was made in float64; bfloat16 agrees to its precision"),
     "autocast": Use("`torch.autocast`", "outputs and gradients agree with float32 to the precision of bfloat16"),
     "compile": Use("`torch.compile`", "`fullgraph=True`: outputs, states and gradients equal the eager ones"),
@@ -111,6 +114,20 @@ USES = {
     "batched": Use("batched gradients", "`is_grads_batched` and `jacobian(vectorize=True)` equal gradients one by one"),
     "not_finite": Use("resets of NaN and infinity", "nothing of the old state reaches values or gradients"),
     "hooks": Use("hooks", "forward and backward hooks of the layer see, and may replace, what passes"),
+    "empty": Use("empty sequences", "with T = 0 or a length of 0, the state is returned as given, also in gradients"),
+    "strided": Use("strided and expanded inputs", "views, and tensors that `expand` has made, equal their copies"),
+    "frozen": Use("`requires_grad_(False)`", "frozen parameters have no gradient, and the others the same as before"),
+    "inference": Use("`no_grad`, `inference_mode`", "the same outputs, and the layer can be trained afterwards"),
+    "parametrized": Use("`parametrize`", "a parametrization of every parameter has its effect on values and gradients"),
+    "average": Use("`AveragedModel`", "the average of one model computes the same, in shared memory too"),
+    "meta": Use(
+        "meta device", "`to_empty` with `reset_parameters`, or a load with `assign=True`, makes a usable layer"
+    ),
+    "vmap": Use("`torch.func.vmap`", "an ensemble, and gradients for each sample, equal a loop"),
+    "replicas": Use("replicas of `DataParallel`", "a replica, which has no parameters by name, computes the same"),
+    "fx": Use("`torch.fx`", "in the graph of a model, the layer is one call, as the modules of torch are"),
+    "trace": Use("`torch.jit.trace`", "the traced model computes the same for other inputs of the same size"),
+    "script": Use("`torch.jit.script`", "an error of one line names the replacement"),
 }
 
 COMPLEX = ("EURNN", "URNN", "FullURNN")
@@ -133,6 +150,13 @@ LIMITS |= {
         rf"^{layer}Cell has a matrix exponential, and cannot be exported to ONNX$", "ONNX has no matrix exponential."
     )
     for layer in ("ExpRNN", "DTRIV")
+}
+LIMITS |= {
+    ("script", layer): Limit(
+        r"^\w+: torch\.jit\.script does not support layers of Gyral; use torch\.export or torch\.compile$",
+        "`torch.export` and `torch.compile` replace TorchScript, which PyTorch no longer develops.",
+    )
+    for layer in LAYERS
 }
 
 

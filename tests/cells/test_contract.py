@@ -72,7 +72,10 @@ COMBINATIONS: dict[str, list[dict[str, Any]]] = {
     "fs_rum": [{"slow.lambd": 1.0, "slow.eta": None}],
     "goru": [{"capacity": "fft"}],
     "lantm": [{"capacity": 4, "forget": 1}, {"weighting": "softmax", "group": "rotation"}],
-    "lstm": [{"layer_norm": True, "zoneout": 0.2, "zoneout_cell": 0.4, "bias": False}],
+    "lstm": [
+        {"layer_norm": True, "zoneout": 0.2, "zoneout_cell": 0.4, "bias": False},
+        {"proj_size": 2, "peepholes": True, "layer_norm": True, "zoneout": 0.2, "zoneout_cell": 0.4},
+    ],
     "dag_rnn": [{"edge_size": None}],
     "mage": [{"edge_size": None}],
     "mage_gru": [{"edge_size": None}, {"carry": "linked"}, {"edge_attention": True}],
@@ -102,7 +105,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"group": "hyperbolic"},
         {"read_first": True, "interpolate_steps": False},
     ],
-    "lstm": [{"zoneout": 0.25}, {"recurrent_dropout": 0.25}],
+    "lstm": [{"zoneout": 0.25}, {"recurrent_dropout": 0.25}, {"proj_size": 2}],
     "ntm": [
         {"initial_memory": "learned"},
         {"initial_memory": "learned_constant"},

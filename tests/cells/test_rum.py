@@ -280,6 +280,34 @@ def test_time_normalization_of_a_zero_vector_is_zero() -> None:
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("backend", ["reference", "fused"])
+@pytest.mark.parametrize("lambd", [0.0, 1.0])
+def test_time_normalization_of_a_small_vector_has_a_bounded_gradient(
+    lambd: float, backend: str, dtype: torch.dtype
+) -> None:
+    """As `tf.nn.l2_normalize` with ε = 10⁻¹² of the authors' code: h / √max(‖h‖², ε)."""
+    eta = 2.0
+    model = Recurrent(lambda size: RUMCell(size, N, eta=eta, lambd=lambd, update_gate=False, activation="tanh"), X)
+    model = model.to(dtype)
+    model.requested_backend = backend
+    cell = model.cells[0]
+    weights = torch.randn(N, dtype=dtype)
+    for size in (3e-3, 1e-5, 1e-7, 1e-9, 1e-15):
+        with torch.no_grad():
+            cell.weight_ih.zero_()
+            cell.bias[-N:] = size * F.normalize(torch.linspace(-1, 2, N, dtype=dtype), dim=0)
+        outputs, _ = model(torch.zeros(1, 1, X, dtype=dtype))
+        (gradient,) = torch.autograd.grad(outputs[0, 0] @ weights, cell.bias)
+        given = cell.bias[-N:].detach().double().requires_grad_()
+        hidden = given.tanh()
+        wanted = eta * hidden * hidden.square().sum().clamp(min=1e-12).rsqrt()
+        (expected,) = torch.autograd.grad(wanted @ weights.double(), given)
+        torch.testing.assert_close(outputs[0, 0].double(), wanted, rtol=1e-5, atol=0)
+        torch.testing.assert_close(gradient[-N:].double(), expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+        assert gradient.abs().max() <= 1e6 * eta * weights.abs().max()
+
+
 def test_zoneout_keeps_units_in_training_and_mixes_at_test() -> None:
     probability, rows, size = 0.3, 2000, 10
     plain = RUMCell(X, size, activation="tanh").double()

@@ -351,3 +351,13 @@ def test_layer_sizes_are_checked(options: Any, message: str) -> None:
     with pytest.raises(OptionError) as raised:
         SequenceModel(gru, V, V, **options)
     assert str(raised.value) == message
+
+
+def test_a_model_makes_no_copies_for_callers_that_overwrite_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(results: Any) -> Any:
+        raise AssertionError("the outputs are copied")
+
+    monkeypatch.setattr("gyral.nn.arguments.copied", refuse)
+    model = SequenceModel(functools.partial(GRUCell, hidden_size=4), vocabulary_size=5, output_size=5)
+    outputs, _ = model(torch.randint(5, (2, 3)))
+    outputs.mul_(2).sum().backward()

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 import gyral
 from gyral.cells.base import RecurrentCell
 from gyral.cells.lstm import LSTMCell
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, UserError
 from gyral.nn import layers
 from gyral.nn.layers.base import LayerOptions
 from gyral.nn.recurrent import Recurrent, detach
@@ -213,6 +213,97 @@ def test_the_state_dict_of_torch(name: str, options: dict[str, Any]) -> None:
         make(name, X, N, **options).load_state_dict({**other.state_dict(), "weight_ih_l7": torch.zeros(1)})
 
 
+BY_NAME = [
+    *((name, options) for name in TORCH for options in ({}, {"num_layers": 2, "bidirectional": True}, {"bias": False})),
+    ("LSTM", {"proj_size": 2, "bidirectional": True}),
+    ("LSTM", {"proj_size": 2, "bias": False}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), BY_NAME, ids=str)
+def test_the_weights_of_torch_by_name_and_back(name: str, options: dict[str, Any]) -> None:
+    layer = make(name, X, N, **options, weight_drop=0.5).eval()
+    other = TORCH[name](X, N, dtype=torch.float64, **options)
+    assert layer.bias == other.bias
+    assert [[each.shape for each in of_cell] for of_cell in layer.all_weights] == [
+        [each.shape for each in of_cell] for of_cell in other.all_weights
+    ]
+    other.load_state_dict(layer.torch_state_dict())
+    for key, weight in other.named_parameters():
+        assert torch.equal(getattr(layer, key), weight)
+    inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
+    assert_same(layer(inputs), other(inputs))
+
+    plain = make(name, X, N, **options)
+    for key, weight in other.named_parameters():
+        with torch.no_grad():
+            getattr(plain, key).zero_()
+        setattr(plain, key, nn.Parameter(weight.detach().clone()))
+    assert_same(plain(inputs), other(inputs))
+    plain.flatten_parameters()
+    assert not hasattr(plain, "weight_ih_l7")
+    assert hasattr(plain, "weight_ih_l0_reverse") == plain.bidirectional
+
+
+def test_torch_has_no_layer_normalization() -> None:
+    with pytest.raises(UserError, match=r"^GRU: torch\.nn\.GRU does not have the parameter .*norm_gates\.weight$"):
+        gyral.GRU(X, N, layer_norm=True).torch_state_dict()
+
+
+@pytest.mark.parametrize("backend", ["reference", "fused"])
+@pytest.mark.parametrize("ragged", [False, True], ids=["whole", "packed"])
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False}], ids=str)
+def test_projection_is_that_of_torch(options: dict[str, Any], ragged: bool, backend: str) -> None:
+    other = nn.LSTM(X, N, proj_size=2, dtype=torch.float64, **options)
+    layer = make("LSTM", X, N, proj_size=2, backend=backend, **options)
+    layer.load_state_dict(other.state_dict())
+    inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64, requires_grad=True)
+    results = []
+    names = [name for name, _ in other.named_parameters()]
+    for each in (layer, other):
+        packed = pack_padded_sequence(inputs, torch.tensor([STEPS, 1, 3, 2]), enforce_sorted=False)
+        outputs, (hidden, cell) = each(packed if ragged else inputs)
+        outputs = pad_packed_sequence(outputs)[0] if ragged else outputs
+        total = outputs.sin().sum() + hidden.cos().sum() + cell.exp().sum()
+        gradients = torch.autograd.grad(total, [inputs, *(getattr(each, name) for name in names)])
+        results.append([outputs, hidden, cell, *gradients])
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-10)
+
+
+def test_projection_in_float32_does_not_warn() -> None:
+    layer = gyral.LSTM(X, N, proj_size=2, bidirectional=True)
+    assert layer.backend == "fused"
+    outputs, (hidden, cell) = layer(torch.randn(STEPS, BATCH, X))
+    shapes = [tuple(tensor.shape) for tensor in (outputs, hidden, cell)]
+    assert shapes == [(STEPS, BATCH, 4), (2, BATCH, 2), (2, BATCH, N)]
+    assert layer.output_size == 4
+    for wrong in (N, -1, True):
+        with pytest.raises(OptionError, match=rf"^proj_size={wrong}: must be an integer from 0 to {N - 1}$"):
+            gyral.LSTM(X, N, proj_size=wrong)
+
+
+def test_peepholes() -> None:
+    """Gers and Schmidhuber 2000: i and f read the cell state before the step, o the one after it."""
+    cell = gyral.LSTMCell(X, N, peepholes=True).double()
+    assert cell.weight_peephole.shape == (3, N)
+    assert cell.weight_peephole.abs().max() <= N**-0.5
+    inputs, hidden, old = (torch.randn(BATCH, size, dtype=torch.float64) for size in (X, N, N))
+    output, state = cell(inputs, cell.State(hidden, old))
+    gates = inputs @ cell.layer.weight_ih_l0.T + hidden @ cell.layer.weight_hh_l0.T
+    i, f, g, o = (gates + cell.layer.bias_ih_l0 + cell.layer.bias_hh_l0).chunk(4, dim=1)
+    into, keep, out = cell.weight_peephole
+    new = torch.sigmoid(f + keep * old) * old + torch.sigmoid(i + into * old) * torch.tanh(g)
+    torch.testing.assert_close(state.cell, new)
+    torch.testing.assert_close(output, torch.sigmoid(o + out * new) * torch.tanh(new))
+    torch.testing.assert_close(
+        cell.forget_gate(cell.project(inputs), cell.State(hidden, old)), torch.sigmoid(f + keep * old)
+    )
+    with pytest.raises(UserError, match=r"^LSTM: torch\.nn\.LSTM does not have the parameter .*weight_peephole$"):
+        gyral.LSTM(X, N, peepholes=True).torch_state_dict()
+    with pytest.raises(OptionError, match="kernels have no peepholes"):
+        gyral.LSTM(X, N, peepholes=True, backend="fused")
+
+
 def test_attributes_and_representation() -> None:
     layer = layers.RUM(10, 20, 2, bidirectional=True, batch_first=True, lambd=1.0, eta=None)
     assert repr(layer) == "RUM(10, 20, num_layers=2, batch_first=True, bidirectional=True, lambd=1.0)"
@@ -321,7 +412,7 @@ def test_numbers_and_lengths_may_be_those_of_numpy() -> None:
     with pytest.raises(OptionError, match=r"^hidden_size=2\.0: must be an integer"):
         gyral.RUM(3, np.float64(2))
     for bad in (np.array([2.0, 6, 3]), np.array([True, True, True]), np.array([2, 6])):
-        with pytest.raises(ValueError, match="lengths must be 3 integers from 1 to 6"):
+        with pytest.raises(ValueError, match="lengths must be 3 integers from 0 to 6"):
             layer(inputs, lengths=bad)
 
 

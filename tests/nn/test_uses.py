@@ -1,9 +1,10 @@
-"""Nineteen uses of `torch.nn.GRU`, each with every layer: values and gradients are those of a plain call.
+"""Thirty-one uses of `torch.nn.GRU`, each with every layer: values and gradients are those of a plain call.
 
 docs/uses.py names the uses, the layers and what they refuse, for these tests and for the table of the documentation.
 """
 
 import copy
+import io
 import itertools
 import pickle
 import re
@@ -18,13 +19,16 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.autograd import forward_ad
+from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.optim.swa_utils import AveragedModel
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
 from docs.uses import LAYERS, LIMITS, USES, table
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, UserError
 from gyral.nn import layers
 from tests.helpers.running import ROOT
 
@@ -34,8 +38,12 @@ BFLOAT16 = {"rtol": 0.1, "atol": 0.1}  # 8 bits of precision, over a few steps
 # A default run takes these layers for the uses that compile or export, which takes seconds a layer, and for those that
 # test_layers.py and tests/cells/test_contract.py prove of every cell.
 KINDS = ("RUM(lambd=1)", "LSTM", "EURNN", "LightConv", "Mamba3", "FSRNN", "DNC")
+OF_KINDS = (
+    *("unbatched", "states", "state_dict", "deepcopy", "pickle", "in_place", "batched", "empty", "strided", "frozen"),
+    *("inference", "parametrized", "average", "meta", "vmap", "replicas", "fx", "trace", "script"),
+)
 SAMPLES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("unbatched", "states", "state_dict", "deepcopy", "pickle", "in_place", "batched"), KINDS),
+    **dict.fromkeys(OF_KINDS, KINDS),
     "compile": ("RUM(lambd=1)",),
     "export": ("RUM(lambd=1)",),
     "onnx": (),
@@ -159,8 +167,14 @@ def state_dict(make: Make) -> None:
     assert_same(run(layer, inputs), run(other, inputs), rtol=0, atol=0)
 
 
+def made_with_weight_drop(make: Make) -> Any:
+    """Return a layer in evaluation, with `weight_drop` where the cell has recurrent weights."""
+    names = [name.rpartition(".")[2] for name, _ in make().named_parameters()]
+    return make(num_layers=2, weight_drop=0.5 * any(name.startswith("weight_hh") for name in names)).eval()
+
+
 def deepcopy(make: Make) -> None:
-    layer = make(num_layers=2)
+    layer = made_with_weight_drop(make)
     inputs = sequence()
     before = run(layer, inputs)
     other = copy.deepcopy(layer)
@@ -173,10 +187,19 @@ def deepcopy(make: Make) -> None:
 
 
 def pickled(make: Make) -> None:
-    layer = make(num_layers=2)
+    layer = made_with_weight_drop(make)
     inputs = sequence()
     before = run(layer, inputs)
-    assert_same(run(pickle.loads(pickle.dumps(layer)), inputs), before, rtol=0, atol=0)
+    torch.save(layer, stream := io.BytesIO())
+    stream.seek(0)
+    for again in (pickle.loads(pickle.dumps(layer)), torch.load(stream, weights_only=False)):
+        assert_same(run(again, inputs), before, rtol=0, atol=0)
+        outputs = []
+        for each in (layer, again):
+            torch.manual_seed(1)
+            outputs.append(each.train()(inputs)[0])
+        assert torch.equal(*outputs), "the same entries are dropped"
+        layer.eval()
 
 
 def dtype(make: Make) -> None:
@@ -389,6 +412,218 @@ def hooks(make: Make) -> None:
     assert_same(run(layer, inputs), expected, rtol=0, atol=0)
 
 
+def empty(make: Make) -> None:
+    layer = make(num_layers=2, bidirectional=True)
+    _, state = layer(sequence())
+    state = tree_map(lambda leaf: leaf.detach().requires_grad_(leaf.is_floating_point()), state)
+    floating = [leaf for leaf in tree_leaves(state) if leaf.requires_grad]
+    inputs = sequence().masked_fill(torch.arange(B).unsqueeze(1) == 0, torch.nan).requires_grad_()  # row 0 is not read
+    of = [inputs, *layer.parameters(), *floating]
+    outputs, final = layer(inputs, state, lengths=[0, 2, T])
+    assert not outputs[:, 0].any()
+    together = differentiated(outputs, final, of)
+    rest = tree_map(lambda leaf: leaf[:, 1:], state)
+    alone, others = layer(inputs[:, 1:], rest, lengths=[2, T])
+    expected = F.pad(alone, (0, 0, 1, 0)), tree_map(lambda one, two: torch.cat((one[:, :1], two), dim=1), state, others)
+    assert_same(together, differentiated(*expected, of))
+
+    for steps in (layer(sequence(0, B, X), state), layer(sequence(), state, lengths=[0] * B)):
+        assert steps[0].shape[1:] == (B, layer.output_size)
+        torch.testing.assert_close(tree_leaves(steps[1]), tree_leaves(state), rtol=0, atol=0)
+        total = steps[0].sum() + sum(leaf.sum() for leaf in tree_leaves(steps[1]))
+        gradients = torch.autograd.grad(total, [*layer.parameters(), *floating], allow_unused=True)
+        count = len(gradients) - len(floating)
+        assert all(gradient is None or not gradient.any() for gradient in gradients[:count])
+        assert all(gradient is not None and bool((gradient == 1).all()) for gradient in gradients[count:])
+    assert layer(sequence(0, X))[0].shape == (0, layer.output_size)
+
+
+def strided(make: Make) -> None:
+    layer = make()
+    views = [
+        sequence(B, T, X).transpose(0, 1),
+        sequence(X, B, T).permute(2, 1, 0),
+        sequence(T, B, 2 * X)[..., ::2],
+        sequence(T, 1, X).expand(T, B, X),
+        sequence(1, 1, 1).expand(T, B, X),
+    ]
+    for view in views:
+        assert_same(
+            differentiated(*layer(view), [*layer.parameters()]),
+            differentiated(*layer(view.clone()), [*layer.parameters()]),
+        )
+    _, state = layer(sequence())
+    expanded = tree_map(lambda leaf: leaf[:, :1].expand(-1, B, *leaf.shape[2:]), state)
+    inputs = sequence()
+    assert_same(run(layer, inputs, expanded), run(layer, inputs, tree_map(torch.clone, expanded)))
+
+
+def frozen(make: Make) -> None:
+    layer, inputs = make(), sequence()
+    expected = run(layer, inputs).gradients[1:]
+    parameters = list(layer.parameters())
+    for first in (0, 1):
+        for index, parameter in enumerate(parameters):
+            parameter.requires_grad_(index % 2 != first)
+            parameter.grad = None
+        weighted_sum(layer(inputs.clone().requires_grad_())).backward()
+        for index, (parameter, wanted) in enumerate(zip(parameters, expected, strict=True)):
+            if index % 2 == first or wanted is None:
+                assert parameter.grad is None or not parameter.grad.any()
+            else:
+                torch.testing.assert_close(parameter.grad, wanted, rtol=1e-10, atol=1e-10)
+
+
+def inference(make: Make) -> None:
+    layer, inputs = make(num_layers=2, bidirectional=True), sequence()
+    expected = run(layer, inputs)
+    for mode in (torch.no_grad(), torch.inference_mode()):
+        with mode:
+            outputs, state = layer(inputs)
+        assert not outputs.requires_grad
+        torch.testing.assert_close(outputs, expected.outputs)
+        torch.testing.assert_close(tree_leaves(state), tree_leaves(expected.state))
+    assert_same(run(layer, inputs), expected)
+
+
+class Scaled(nn.Module):
+    """A parametrization."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return 1.25 * weight
+
+
+def parametrized(make: Make) -> None:
+    layer, scaled, inputs = make(num_layers=2), make(num_layers=2), sequence()
+    scaled.load_state_dict(layer.state_dict())
+    with torch.no_grad():
+        for parameter in scaled.parameters():
+            parameter.mul_(1.25)
+    for module in list(layer.modules()):
+        for name in [name for name, _ in module.named_parameters(recurse=False)]:
+            parametrize.register_parametrization(module, name, Scaled())
+    names = [name.replace("parametrizations.", "").removesuffix(".original") for name, _ in layer.named_parameters()]
+    assert set(names) == set(dict(scaled.named_parameters()))
+    expected, found = run(scaled, inputs), run(layer, inputs)
+    wanted = dict(zip([name for name, _ in scaled.named_parameters()], expected.gradients[1:], strict=True))
+    gradients = [None if wanted[name] is None else 1.25 * wanted[name] for name in names]
+    assert_same(found, expected._replace(gradients=[expected.gradients[0], *gradients]))
+
+
+def average(make: Make) -> None:
+    layer, inputs = make(num_layers=2), sequence()
+    averaged = AveragedModel(layer.share_memory())
+    averaged.update_parameters(layer)
+    assert all(parameter.is_shared() for parameter in layer.parameters())
+    assert_same(run(averaged, inputs), run(layer, inputs), rtol=0, atol=0)
+
+
+def meta(make: Make) -> None:
+    layer, inputs = make(num_layers=2), sequence()
+    empty = make(num_layers=2, device="meta")
+    assert {parameter.device.type for parameter in empty.parameters()} == {"meta"}
+    again = make(num_layers=2, device="meta")
+    again.load_state_dict(layer.state_dict(), assign=True)
+    assert_same(run(again, inputs), run(layer, inputs), rtol=0, atol=0)
+    empty = empty.to_empty(device="cpu")
+    with torch.no_grad():
+        for parameter in empty.parameters():
+            parameter.fill_(torch.nan)
+    empty.reset_parameters()
+    assert all(parameter.isfinite().all() for parameter in empty.parameters())
+    assert empty(inputs)[0].isfinite().all()
+
+
+def vmap(make: Make) -> None:
+    members, inputs = [make(), make()], sequence()
+    parameters, buffers = torch.func.stack_module_state(members)
+
+    def call(parameters: Any, buffers: Any) -> Tensor:
+        return torch.func.functional_call(members[0], (parameters, buffers), (inputs,))[0]
+
+    ensemble = torch.func.vmap(call)(parameters, buffers)
+    torch.testing.assert_close(ensemble, torch.stack([member(inputs)[0] for member in members]), rtol=1e-8, atol=1e-8)
+
+    layer = members[0]
+    names = dict(layer.named_parameters())
+
+    def loss(parameters: Any, row: Tensor) -> Tensor:
+        return weighted_sum(torch.func.functional_call(layer, parameters, (row.unsqueeze(1),))[0])
+
+    per_sample = torch.func.vmap(torch.func.grad(loss), (None, 1))(names, inputs)
+    total = torch.autograd.grad(
+        weighted_sum(layer(inputs)[0]), list(names.values()), materialize_grads=True, allow_unused=True
+    )
+    for name, wanted in zip(names, total, strict=True):
+        torch.testing.assert_close(per_sample[name].sum(0), wanted, rtol=1e-7, atol=1e-7)
+
+
+def replica(module: Any) -> Any:
+    """Return a module as `torch.nn.parallel.replicate` makes it on another device: parameters are plain attributes."""
+    copied = module._replicate_for_data_parallel()
+    copied._former_parameters = {}
+    for name, parameter in module._parameters.items():
+        if parameter is None:
+            copied._parameters[name] = None
+        else:
+            setattr(copied, name, parameter.view_as(parameter))
+            copied._former_parameters[name] = getattr(copied, name)
+    for name, part in module._modules.items():
+        copied._modules[name] = None if part is None else replica(part)
+    return copied
+
+
+def replicas(make: Make) -> None:
+    layer, inputs = make(num_layers=2, bidirectional=True), sequence()
+    copied = replica(layer)
+    assert not list(copied.parameters())
+    assert_same(run(layer, inputs, call=copied), run(layer, inputs))
+
+
+class InModel(nn.Module):
+    """A layer in a model of a user."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.embed = nn.Linear(X, X, dtype=F64)
+        self.layer = layer
+        self.head = nn.Linear(layer.output_size, 2, dtype=F64)
+
+    def forward(self, inputs: Tensor) -> Any:
+        outputs, state = self.layer(self.embed(inputs))
+        return self.head(outputs), state
+
+
+def fx(make: Make) -> None:
+    model, inputs = InModel(make(bidirectional=True)), sequence()
+    graph = torch.fx.symbolic_trace(model)
+    assert "self.layer(" in graph.code
+    assert_same(run(graph, inputs), run(model, inputs), rtol=0, atol=0)
+    with pytest.raises(
+        UserError, match=r"^\w+: torch\.fx records a layer as one call; trace a module that contains it$"
+    ):
+        torch.fx.symbolic_trace(model.layer)
+
+
+def trace(make: Make) -> None:
+    model, inputs = InModel(make(bidirectional=True)).eval(), sequence()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated, and warns of each size that it records
+        traced = torch.jit.trace(model, (sequence(),), check_trace=False)
+        found = run(model, inputs, call=traced)
+    expected = run(model, inputs)
+    # a size of a tensor is a tensor there, and a function of it a number of float32
+    torch.testing.assert_close(found.outputs, expected.outputs, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(tree_leaves(found.state), tree_leaves(expected.state), rtol=1e-6, atol=1e-6)
+    assert_same(found._replace(state=expected.state), expected, rtol=1e-5, atol=1e-5)
+
+
+def script(make: Make) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated
+        torch.jit.script(InModel(make()))
+
+
 PROOFS: dict[str, Callable[[Make], None]] = {
     "packed": packed,
     "unbatched": unbatched,
@@ -409,6 +644,18 @@ PROOFS: dict[str, Callable[[Make], None]] = {
     "batched": batched,
     "not_finite": not_finite,
     "hooks": hooks,
+    "empty": empty,
+    "strided": strided,
+    "frozen": frozen,
+    "inference": inference,
+    "parametrized": parametrized,
+    "average": average,
+    "meta": meta,
+    "vmap": vmap,
+    "replicas": replicas,
+    "fx": fx,
+    "trace": trace,
+    "script": script,
 }
 
 
@@ -469,7 +716,7 @@ def test_exported_programs_keep_the_kernels_for_any_size(label: str, family: str
 
 
 def test_every_entry_of_the_table_has_a_test() -> None:
-    assert len(USES) == 19
+    assert len(USES) == 31
     assert list(PROOFS) == list(USES)
     assert {layer.name for layer in LAYERS.values()} == set(layers.__all__) - {"Layer"}
     assert {use for use, _ in LIMITS} <= set(USES)
@@ -515,6 +762,55 @@ def test_two_processes_have_the_gradient_of_the_whole_batch(tmp_path: Path) -> N
 @pytest.mark.parametrize("label", ["RUM", "GRU", "LSTM", "RNN", "FastWeights", "WeiNet"])
 def test_onnx_with_any_number_of_steps_and_rows(label: str) -> None:
     onnx(maker(label), any_size=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ragged", [False, True], ids=["whole", "lengths"])
+@pytest.mark.parametrize("label", ["RUM", "GRU", "LSTM", "RNN", "FastWeights", "WeiNet"])
+def test_onnx_of_a_model_with_any_number_of_steps_and_rows(label: str, ragged: bool) -> None:
+    """Batch first: the exporter once failed on RUM, whose gradients would need the symbolic number of rows."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    torch.compiler.reset()
+    layer = maker(label)(dtype=torch.float32, batch_first=True)
+    model = Tagger(layer).eval()
+    example: tuple[Tensor, ...] = (torch.randint(7, (B, T)), torch.tensor([1, 2, T]))
+    shapes: tuple[Any, ...] = ({0: "rows", 1: "steps"}, {0: "rows"})
+    count = 1 + ragged
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of the code that it traces
+        program = torch.onnx.export(model, example[:count], dynamic_shapes=shapes[:count], dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    for rows, steps in ((4, 5), (1, 2), (2, 1)):
+        given = (torch.randint(7, (rows, steps)), torch.randint(steps + 1, (rows,)))[:count]
+        feeds = {entry.name: tensor.numpy() for entry, tensor in zip(session.get_inputs(), given, strict=True)}
+        [scores] = session.run(None, feeds)
+        np.testing.assert_allclose(scores, model(*given).detach().numpy(), rtol=0, atol=1e-5)
+
+
+class Tagger(nn.Module):
+    """A model of a user."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.embed, self.layer, self.head = nn.Embedding(7, X), layer, nn.Linear(layer.output_size, 2)
+
+    def forward(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        scores: Tensor = self.head(self.layer(self.embed(tokens), lengths=lengths)[0])
+        return scores
+
+
+@pytest.mark.parametrize("label", ["RUM", "LSTM"])
+def test_the_older_exporter_of_onnx_unrolls_the_loop(label: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    layer = maker(label)(dtype=torch.float32).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated, and warns of each size that it records
+        torch.onnx.export(layer, (sequence(dtype=torch.float32),), stream := io.BytesIO(), dynamo=False)
+    session = onnxruntime.InferenceSession(stream.getvalue())
+    inputs = sequence(dtype=torch.float32)
+    results = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
+    for mine, theirs in zip(results, tree_leaves(layer(inputs)), strict=True):
+        np.testing.assert_allclose(mine, theirs.detach().numpy(), rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import HiddenState, RecurrentCell, State
+from gyral.cells.masks import first_parameter
 from gyral.ops.diagonal import diagonal_scan, multiply
 from gyral.ops.sequences import zero_beyond
 
@@ -93,4 +94,4 @@ class WidthPreservingCell(DiagonalCell):
         """Return x_t (…, N) in the dtype of the parameters."""
         if self.weight_ih is not None:
             inputs = F.linear(inputs, self.weight_ih)
-        return inputs.to(next(self.parameters()).dtype)
+        return inputs.to(first_parameter(self).dtype)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
+from gyral.cells.masks import first_parameter
 from gyral.cells.subcell import SubCellMixin
 from gyral.core.checks import check_integer, check_real
 from gyral.core.errors import OptionError
@@ -142,7 +143,7 @@ class FSRNNCell(RecurrentCell):
             reason = cell.subcell_unsupported_reason()
             if reason is not None:
                 return f"{name}: {reason}"
-        return fast_slow.unsupported_reason(next(self.parameters()))
+        return fast_slow.unsupported_reason(first_parameter(self))
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None

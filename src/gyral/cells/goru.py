@@ -140,7 +140,7 @@ class GORUCell(RecurrentCell, SubCellMixin):
         """Return w_ih, b, w_hh and extra of `gyral.ops.gated.gated`."""
         factors = self.eunn()
         matrix = unitary.rows(lambda vectors: apply_eunn(factors, vectors), self.hidden_size, self.bias).T
-        norms = [parameter.flatten() for parameter in self.norm_gates.parameters()]
+        norms = self.norm_gates.flat() if isinstance(self.norm_gates, LayerNorms) else []
         extra = torch.cat((self.bias[2 * self.hidden_size :], *norms))
         return self.weight_ih, self._gate_bias(), torch.cat((self.weight_hh, matrix)), extra
 

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.inputs import LinkedInputs
+from gyral.cells.masks import first_parameter
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.ops import graph_gru
@@ -129,7 +130,7 @@ class GraphCell(RecurrentCell):
         name = type(self).__name__
         if torch.compiler.is_compiling():
             return f"torch.compile does not support the fused path of {name}"
-        device = next(self.parameters()).device.type
+        device = first_parameter(self).device.type
         return None if device == "cpu" else f"the fused path of {name} is only for the CPU"
 
     def fused(

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from gyral.cells.base import RecurrentCell
 from gyral.cells.inputs import MaskedInputs
-from gyral.cells.lstm import LSTMCell
+from gyral.cells.lstm import BEYOND_KERNELS, LSTMCell
 from gyral.cells.memory import Locations, MemoryCell
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
@@ -302,7 +302,7 @@ class LANTMCell(MemoryCell):
         controller = self.controller
         if type(controller) is not LSTMCell:
             return f"controller: only an LSTMCell has a fused path within LANTMCell, not {type(controller).__name__}"
-        for option in ("layer_norm", "zoneout", "zoneout_cell", "recurrent_dropout"):
+        for option in BEYOND_KERNELS:
             if getattr(controller, option):
                 return f"controller: {option} has no fused path within LANTMCell"
         return lie_access.unsupported_reason(self.head_weight, self.group_name)

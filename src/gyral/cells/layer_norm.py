@@ -28,6 +28,10 @@ class LayerNorms(nn.Module):
         nn.init.ones_(self.weight)
         nn.init.zeros_(self.bias)
 
+    def flat(self) -> list[Tensor]:
+        """Return gains and biases, each in one row (parts · N,), as kernels read them."""
+        return [self.weight.flatten(), self.bias.flatten()]
+
     def forward(self, vector: Tensor) -> Tensor:
         parts = vector.unflatten(-1, self.weight.shape)
         normalized = F.layer_norm(parts, self.weight.shape[1:], eps=self.eps)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from gyral.cells.base import NO_MASKS, DropoutMasks, kernel_zoneout
 from gyral.cells.initialization import orthogonal_
@@ -16,6 +17,8 @@ from gyral.core.checks import check_boolean, check_choice, check_integer, check_
 from gyral.ops.fast_slow import SubCell
 from gyral.ops.zoneout import zoneout as apply_zoneout
 
+# The options with which the equations of a step are not those of the kernels within other cells.
+BEYOND_KERNELS = ("proj_size", "peepholes", "layer_norm", "zoneout", "zoneout_cell", "recurrent_dropout")
 INITIALIZATIONS = ("torch", "orthogonal", "joint_orthogonal", "glorot", "uniform")
 
 
@@ -33,23 +36,38 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
         c_t = σ(f) ⊙ c_{t−1} + σ(i) ⊙ tanh(g)
         h_t = σ(o) ⊙ tanh(c_t)
 
-    The gate order is that of torch: i, f, g, o. There are no peepholes. Layer normalization acts on each of i, f, g, o
-    before its nonlinearity, and on c_t before the tanh of h_t.
+    The gate order is that of torch: i, f, g, o. Layer normalization acts on each of i, f, g, o before its nonlinearity,
+    and on c_t before the tanh of h_t.
 
-    Parameters: see `gyral.cells.torch_layer.TorchLayerCell`; `initialization` determines their values.
+    With `proj_size` P, the hidden vector, which is also the output, has P numbers, the `proj_size` of `torch.nn.LSTM`
+    (Sak et al., "Long short-term memory recurrent neural network architectures for large scale acoustic modeling",
+    Interspeech 2014, the recurrent projection r_t):
+
+        h_t = W_hr (σ(o) ⊙ tanh(c_t))
+
+    With `peepholes`, the gates read the cell state (Gers and Schmidhuber, "Recurrent nets that time and count", IJCNN
+    2000), after the layer normalization if there is one:
+
+        i += p_i ⊙ c_{t−1},   f += p_f ⊙ c_{t−1},   o += p_o ⊙ c_t
+
+    Parameters: see `gyral.cells.torch_layer.TorchLayerCell`; with a projection, W_hh is (4N, P) and W_hr (P, N) is
+    `layer.weight_hr_l0`. `weight_peephole` (3, N) has the rows [p_i; p_f; p_o]. `initialization` determines their
+    values. The kernels have neither option; on the fused path the layer of torch computes projections.
 
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
         bias: Whether the gates have biases.
+        proj_size: P, in [0, N): the size of the projected hidden vector; 0 for no projection.
+        peepholes: Whether the gates i, f and o read the cell state.
         layer_norm: Whether to apply layer normalization (Ba et al. 2016), with gain 1 and bias 0 at the start.
         layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`; zoneout acts on h.
         zoneout_cell: Zoneout probability, in [0, 1), of c in the state; h_t uses the new c (Krueger et al. 2017,
             equation 4).
-        initialization: "torch": every weight and bias is uniform in ±1/√N. In all others the biases are 0, except 1 in
-            the forget gate, which is the bias of its normalization if there is one. Without biases and normalization
-            there is no forget bias, and a warning says so. The kernels W_ih and W_hh are:
+        initialization: "torch": every weight and bias is uniform in ±1/√N. In all others the biases and peepholes are
+            0, except the biases of the forget gate, which are 1: those of its normalization if there is one. Without
+            biases and normalization there is no forget bias, and a warning says so. W_ih, W_hh and W_hr are:
 
             * "orthogonal": orthogonal for each gate.
             * "joint_orthogonal": orthogonal with the gates of a kernel as one matrix, (4N, X) and (4N, N). Layer-norm
@@ -68,7 +86,7 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
     layer_is_faster = True
 
     class State(NamedTuple):
-        """Hidden vector and cell state, both (B, N)."""
+        """Hidden vector (B, N), or (B, P) with a projection, and cell state (B, N)."""
 
         hidden: Tensor
         cell: Tensor
@@ -79,6 +97,8 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
         hidden_size: int,
         *,
         bias: bool = True,
+        proj_size: int = 0,
+        peepholes: bool = False,
         layer_norm: bool = False,
         layer_norm_eps: float = 1e-5,
         zoneout: float = 0.0,
@@ -88,13 +108,18 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
     ) -> None:
         check_integer("input_size", input_size)
         check_integer("hidden_size", hidden_size)
+        projected = check_integer("proj_size", proj_size, minimum=0, maximum=hidden_size - 1)
         super().__init__(
-            TorchLayer("LSTM", input_size, hidden_size, bias=check_boolean("bias", bias)),
+            TorchLayer("LSTM", input_size, hidden_size, bias=check_boolean("bias", bias), proj_size=projected),
             layer_norm=layer_norm,
             layer_norm_eps=layer_norm_eps,
             zoneout=zoneout,
             recurrent_dropout=recurrent_dropout,
         )
+        self.proj_size = projected
+        self.units = self.output_size
+        self.peepholes = check_boolean("peepholes", peepholes)
+        self.weight_peephole = nn.Parameter(torch.empty(3, hidden_size)) if peepholes else None
         self.zoneout_cell = check_real("zoneout_cell", zoneout_cell, minimum=0, below=1)
         self.norm_gates = self.normalization(4)
         self.norm_cell = self.normalization(1)
@@ -112,7 +137,10 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
 
     @torch.no_grad()
     def _initialize(self) -> None:
-        """Draw the parameters of the layer according to `initialization`, if it is not that of the layer itself."""
+        """Draw the parameters according to `initialization`; the layer has drawn its own for "torch"."""
+        if self.weight_peephole is not None:
+            bound = 1 / math.sqrt(self.hidden_size) if self.initialization == "torch" else 0.0
+            nn.init.uniform_(self.weight_peephole, -bound, bound)
         if self.initialization == "torch":
             return
         size = self.hidden_size
@@ -127,28 +155,39 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
             self.layer.get_parameter("bias_ih_l0")[size : 2 * size] = 1.0
 
     def _initialize_kernel(self, kernel: Tensor) -> None:
-        """Draw W_ih or W_hh."""
+        """Draw W_ih, W_hh or W_hr."""
         if self.initialization == "orthogonal":
             for gate in kernel.split(self.hidden_size):
                 orthogonal_(gate)
         elif self.initialization == "joint_orthogonal":
             orthogonal_(kernel)
         elif self.initialization == "glorot":
-            nn.init.uniform_(kernel, -1, 1).mul_(math.sqrt(6 / (self.input_size + 5 * self.hidden_size)))
+            width = self.input_size + self.output_size + 4 * self.hidden_size
+            if len(kernel) == self.proj_size:  # W_hr
+                width = sum(kernel.shape)
+            nn.init.uniform_(kernel, -1, 1).mul_(math.sqrt(6 / width))
         else:
             nn.init.uniform_(kernel, -0.02, 0.02)
 
     def init_state(self, batch_size: int) -> State:
-        return self.State(self.zeros(batch_size, self.hidden_size), self.zeros(batch_size, self.hidden_size))
+        return self.State(self.zeros(batch_size, self.output_size), self.zeros(batch_size, self.hidden_size))
 
     def sequence_constants(self, *shape: int) -> Constants:
-        return Constants(self.draw_masks(*shape), self.draw_zoneout_mask(self.zoneout_cell, *shape))
+        return Constants(self.draw_masks(*shape), self.draw_mask(self.zoneout_cell, *shape, self.hidden_size))
 
     def step(self, projected: Tensor, state: State, constants: Constants) -> tuple[Tensor, State]:
         gates = self.norm_gates(projected + self.project_hidden(state.hidden, constants.masks))
         write, forget, candidate, output = gates.chunk(4, dim=-1)
+        if self.weight_peephole is not None:
+            write = write + self.weight_peephole[0] * state.cell
+            forget = forget + self.weight_peephole[1] * state.cell
         cell = forget.sigmoid() * state.cell + write.sigmoid() * candidate.tanh()
+        if self.weight_peephole is not None:
+            output = output + self.weight_peephole[2] * cell
         hidden = output.sigmoid() * torch.tanh(self.norm_cell(cell))
+        if self.proj_size > 0:
+            projection: Any = self.layer.weight_hr_l0
+            hidden = F.linear(hidden, projection)
         hidden = self.apply_zoneout(hidden, state.hidden, constants.masks)
         if self.zoneout_cell > 0:  # after h, which uses the new c
             mask = constants.zoneout_cell
@@ -158,7 +197,16 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         """Return the forget gate σ(f), (B, N)."""
         gates = self.norm_gates(projected + self.project_hidden(state.hidden, NO_MASKS))
-        return gates.chunk(4, dim=-1)[1].sigmoid()
+        forget = gates.chunk(4, dim=-1)[1]
+        if self.weight_peephole is not None:
+            forget = forget + self.weight_peephole[1] * state.cell
+        return forget.sigmoid()
+
+    def kernel_unsupported_reason(self) -> str | None:
+        for option in ("proj_size", "peepholes"):
+            if getattr(self, option):
+                return f"the kernels have no {option}"
+        return super().kernel_unsupported_reason()
 
     def subcell_unsupported_reason(self) -> str | None:
         return self.kernel_unsupported_reason()
@@ -169,7 +217,8 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
 
     def kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
         """Return weight_ih, the sum of both biases, weight_hh, and the normalizations' gains and biases in one row."""
-        norms = [p.flatten() for part in (self.norm_gates, self.norm_cell) for p in part.parameters()]
+        parts = (self.norm_gates, self.norm_cell)
+        norms = [row for part in parts if isinstance(part, LayerNorms) for row in part.flat()]
         return *self.summed_kernel_weights(), torch.cat(norms) if norms else None
 
     def kernel_options(self, constants: Constants) -> dict[str, Any]:

@@ -32,35 +32,41 @@ class MaskedModule(nn.Module):
     Args:
         hidden_size: N.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
+
+    Attributes:
+        units: Number of units of the hidden vector that have a mask; N unless a cell sets another number.
     """
 
     def __init__(self, hidden_size: int, zoneout: float, recurrent_dropout: float) -> None:
         super().__init__()
-        self.hidden_size = hidden_size
+        self.hidden_size = self.units = hidden_size
         self.zoneout = check_real("zoneout", zoneout, minimum=0, below=1)
         self.recurrent_dropout = check_real("recurrent_dropout", recurrent_dropout, minimum=0, below=1)
 
     def zeros(self, *shape: int) -> Tensor:
         """Return zeros on the cell's device and in its dtype."""
-        parameter = next(self.parameters())
+        parameter = first_parameter(self)
         return torch.zeros(shape, dtype=parameter.dtype, device=parameter.device)
 
     def draw_masks(self, *shape: int) -> DropoutMasks:
         """Draw the masks for a sequence of shape (T, B), or for a step of shape (B,)."""
         recurrent = None
         if self.training and self.recurrent_dropout > 0:
-            mask = dropout_mask(self.zeros(shape[-1], self.hidden_size), self.recurrent_dropout)
+            mask = dropout_mask(self.zeros(shape[-1], self.units), self.recurrent_dropout)
             recurrent = Shared(self.expand_mask(mask))
         return DropoutMasks(self.draw_zoneout_mask(self.zoneout, *shape), recurrent)
 
     def draw_zoneout_mask(self, probability: float, *shape: int) -> Tensor | None:
         """Draw a mask (*shape, output_size); return None in evaluation and if the probability is zero."""
-        if not self.training or probability == 0:
-            return None
-        return self.expand_mask(bernoulli_mask(self.zeros(*shape, self.hidden_size), probability))
+        mask = self.draw_mask(probability, *shape, self.units)
+        return None if mask is None else self.expand_mask(mask)
+
+    def draw_mask(self, probability: float, *shape: int) -> Tensor | None:
+        """Draw a mask of a shape; return None in evaluation and if the probability is zero."""
+        return bernoulli_mask(self.zeros(*shape), probability) if self.training and probability > 0 else None
 
     def expand_mask(self, mask: Tensor) -> Tensor:
-        """Return the mask (…, output_size) of the hidden vector for a mask (…, N) of its units; here they are equal."""
+        """Return the mask (…, output_size) of the hidden vector for a mask (…, units) of its units; here they equal."""
         return mask
 
     def draw_fused_zoneout(self, *shape: int) -> Tensor | None:
@@ -76,6 +82,14 @@ class MaskedModule(nn.Module):
         if self.zoneout == 0:
             return new
         return zoneout(new, old, self.zoneout if masks.zoneout is None else masks.zoneout)
+
+
+def first_parameter(module: nn.Module) -> Tensor:
+    """Return the first parameter of a module, also of a replica of `torch.nn.DataParallel`, which has none by name."""
+    for parameter in module.parameters():
+        return parameter
+    replicated = (each for part in module.modules() for each in vars(part).get("_former_parameters", {}).values())
+    return next(replicated)
 
 
 def kernel_zoneout(mask: Tensor | None, probability: float) -> Tensor | None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.feedforward import Feedforward
 from gyral.cells.inputs import MaskedInputs
-from gyral.cells.lstm import LSTMCell
+from gyral.cells.lstm import BEYOND_KERNELS, LSTMCell
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.ops import slot_memory
@@ -143,7 +143,7 @@ class SlotMemoryCell(MemoryCell):
         if type(controller) not in (LSTMCell, Feedforward):
             kind = type(controller).__name__
             return f"controller: only LSTMCell and Feedforward have a fused path within {name}, not {kind}"
-        for option in ("layer_norm", "zoneout", "zoneout_cell", "recurrent_dropout"):
+        for option in BEYOND_KERNELS:
             if getattr(controller, option, 0):
                 return f"controller: {option} has no fused path within {name}"
         return slot_memory.unsupported_reason(self.interface.weight)

@@ -48,7 +48,7 @@ class RUMCell(RecurrentCell, SubCellMixin):
         R_t  = (R_{t−1})^λ Rotation(ε̃_t, τ_t)               associative memory, R_0 = I
         h̃_t  = f(ε̃_t + R_t h_{t−1})                         candidate
         h'_t = u_t ⊙ h_{t−1} + (1 − u_t) ⊙ h̃_t
-        h_t  = η h'_t / ‖h'_t‖                              time normalization; h_t = h'_t without η
+        h_t  = η h'_t / max(‖h'_t‖, 10⁻⁶)                   time normalization; h_t = h'_t without η
 
     f is `activation`. The state is h (B, N) for λ = 0, and (h, R) with R (B, N, N) otherwise. A step costs O(N²) per
     sample for λ = 0 and λ = 1, which updates R in the rank-two form of `gyral.ops.rotation`. It costs O(N³) for any

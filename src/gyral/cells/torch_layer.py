@@ -1,6 +1,9 @@
 """Base class of the cells that `torch.nn` has as a layer: LSTM, GRU and RNN."""
 
+import warnings
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,6 +16,7 @@ from gyral.cells.layer_norm import LayerNorms
 from gyral.core import compat
 from gyral.core.checks import check_boolean, check_real
 from gyral.ops import gated
+from gyral.ops.autograd import NOTHING
 
 
 def _supports_autocast(dtype: torch.dtype) -> bool:
@@ -33,7 +37,7 @@ class TorchLayer(nn.RNNBase):
 
     Args:
         mode: "LSTM", "GRU", "RNN_TANH" or "RNN_RELU".
-        input_size, hidden_size, bias: As of torch.
+        input_size, hidden_size, bias, proj_size: As of torch.
     """
 
     @property
@@ -56,16 +60,26 @@ class TorchLayer(nn.RNNBase):
         options = self.bias, 1, 0.0, self.training, False  # biases, one layer, no dropout, one direction
         if lengths is None:
             initial = leaves if len(leaves) > 1 else leaves[0]
-            outputs, *final = function(inputs, initial, weights, *options, False)
+            with _without_warning() if self.proj_size > 0 else NOTHING:
+                outputs, *final = function(inputs, initial, weights, *options, False)
             return outputs, tuple(leaf.squeeze(0) for leaf in final)
         packed = pack_padded_sequence(inputs, lengths.cpu(), enforce_sorted=False)
         assert packed.sorted_indices is not None
         assert packed.unsorted_indices is not None
         leaves = [leaf.index_select(1, packed.sorted_indices) for leaf in leaves]
         initial = leaves if len(leaves) > 1 else leaves[0]
-        data, *final = function(packed.data, packed.batch_sizes, initial, weights, *options)
+        with _without_warning() if self.proj_size > 0 else NOTHING:
+            data, *final = function(packed.data, packed.batch_sizes, initial, weights, *options)
         outputs, _ = pad_packed_sequence(packed._replace(data=data), total_length=inputs.shape[0])
         return outputs, tuple(leaf.squeeze(0).index_select(0, packed.unsorted_indices) for leaf in final)
+
+
+@contextmanager
+def _without_warning() -> Iterator[None]:
+    """Within this context torch does not warn that oneDNN has no projections, for which torch has another function."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "LSTM with projections")
+        yield
 
 
 class TorchLayerCell(RecurrentCell):
@@ -75,7 +89,8 @@ class TorchLayerCell(RecurrentCell):
     the layer is faster. The layer has fewer options, no resets, and no support by compilers.
 
     Parameters have the names of `torch.nn`: `layer.weight_ih_l0`, `layer.weight_hh_l0`, `layer.bias_ih_l0`,
-    `layer.bias_hh_l0`. The initialization is the one of `torch.nn`: every weight and bias uniform in ±1/√N.
+    `layer.bias_hh_l0`, and with a projection `layer.weight_hr_l0`. The initialization is the one of `torch.nn`: every
+    weight and bias uniform in ±1/√N.
 
     Args:
         layer: The layer, with one layer and one direction.
@@ -98,7 +113,8 @@ class TorchLayerCell(RecurrentCell):
         zoneout: float,
         recurrent_dropout: float,
     ) -> None:
-        super().__init__(layer.input_size, layer.hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
+        sizes = layer.input_size, layer.hidden_size, layer.proj_size or layer.hidden_size
+        super().__init__(*sizes, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
         self.layer = layer
         self.layer_norm = check_boolean("layer_norm", layer_norm)
         self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
@@ -173,7 +189,7 @@ class TorchLayerCell(RecurrentCell):
             dtype = torch.get_autocast_dtype("cpu")
             if not _supports_autocast(dtype):
                 return f"{name} does not support {str(dtype).removeprefix('torch.')} autocast on this CPU"
-        options = ("layer_norm", "zoneout", "zoneout_cell", "recurrent_dropout")
+        options = ("layer_norm", "peepholes", "zoneout", "zoneout_cell", "recurrent_dropout")
         unsupported = [option for option in options if getattr(self, option, False)]
         if starts:
             unsupported.append("starts")

@@ -114,6 +114,7 @@ class SequenceModel(nn.Module):
             weight_drop=weight_drop,
             block=block,
         )
+        self.recurrent.returns_copies = False  # nothing below overwrites them
         self.output_dropout = SequenceDropout(output_dropout, locked_dropout)
         hidden = self.recurrent.output_size
         self.head = nn.Linear(hidden, output_size) if readout is None else None

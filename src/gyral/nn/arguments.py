@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from gyral.cells.base import State
 from gyral.cells.inputs import StepInputs
+from gyral.ops.autograd import has_autocast
 from gyral.ops.compiler import is_traced
 
 
@@ -17,7 +18,7 @@ def check_inputs(inputs: Any, width: int, dtype: torch.dtype, batch_first: bool 
     """Return (T, B) of inputs (T, B, X), or of `StepInputs` or any structure of tensors with these leading dimensions.
 
     Raises:
-        ValueError: Inputs have another number of dimensions or columns, or no step.
+        ValueError: Inputs have another number of dimensions or columns.
         TypeError: Inputs have another dtype than the parameters, outside autocast.
     """
     first = values = inputs.values if isinstance(inputs, StepInputs) else inputs
@@ -33,15 +34,16 @@ def check_inputs(inputs: Any, width: int, dtype: torch.dtype, batch_first: bool 
         if any(leaf.shape[:2] != first.shape[:2] for leaf in others):
             raise ValueError("all inputs must have the same number of steps and rows")
     time, batch = (1, 0) if batch_first else (0, 1)
-    if first.shape[time] == 0:
-        raise ValueError("inputs must have at least one step")
     return first.shape[time], first.shape[batch]
 
 
 def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
     """Raise `TypeError` if a tensor has another dtype than the parameters, outside autocast."""
-    is_mixed = torch.is_autocast_enabled(tensor.device.type) and tensor.is_floating_point() and dtype.is_floating_point
-    if tensor.dtype != dtype and not is_mixed:
+    if tensor.dtype == dtype:
+        return
+    device = tensor.device.type
+    is_autocast = has_autocast(device) and torch.is_autocast_enabled(device)
+    if not (is_autocast and tensor.is_floating_point() and dtype.is_floating_point):
         raise TypeError(f"{name} have dtype {tensor.dtype}, must have that of the parameters, {dtype}")
 
 
@@ -49,9 +51,9 @@ def check_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int, 
     """Return lengths (B,) as int64 on a device.
 
     Raises:
-        ValueError: They are not B integers from 1 to T.
+        ValueError: They are not B integers from 0 to T.
     """
-    error = ValueError(f"lengths must be {batch_size} integers from 1 to {steps}")
+    error = ValueError(f"lengths must be {batch_size} integers from 0 to {steps}")
     if not isinstance(lengths, Tensor):
         if any(isinstance(length, bool) or not isinstance(length, Integral) for length in lengths):
             raise error
@@ -59,7 +61,7 @@ def check_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int, 
     is_integer = not (lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool)
     if lengths.shape != (batch_size,) or not is_integer:
         raise error
-    if batch_size > 0 and not is_traced() and (lengths.min() < 1 or lengths.max() > steps):
+    if batch_size > 0 and not is_traced() and (lengths.min() < 0 or lengths.max() > steps):
         raise error
     return lengths.to(device, torch.int64)
 
@@ -103,6 +105,11 @@ def check_state(state: Any, like: State, *leading: int) -> State:
     for leaf, one in zip(leaves, expected, strict=True):
         check_dtype("states", leaf, one.dtype)
     return tree_unflatten(leaves, structure)
+
+
+def has_empty(lengths: Tensor) -> bool:
+    """Return whether a length may be 0; while a compiler traces, it may."""
+    return is_traced() or (lengths.numel() > 0 and bool(lengths.min() == 0))
 
 
 def _join(shapes: list[Any]) -> str:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -76,8 +77,37 @@ def drop_weights(module: nn.Module, probability: float) -> int:
         if name.startswith("weight_hh")
     ]
     for owner, name in weights:
-        parametrize.register_parametrization(owner, name, WeightDrop(probability), unsafe=True)
+        _drop_weight(owner, name, probability)
     return len(weights)
+
+
+def _drop_weight(owner: nn.Module, name: str, probability: float) -> None:
+    parametrize.register_parametrization(owner, name, WeightDrop(probability), unsafe=True)
+    # the class of this one module, which torch has made; it refuses to be pickled
+    type(owner).__reduce__ = _reduce  # type: ignore[method-assign, assignment]
+
+
+def _reduce(module: nn.Module) -> Any:
+    """Return a module with dropped weights in the form that `pickle` stores: as it was, and what to apply again."""
+    lists: Any = module.parametrizations
+    if any(len(each) != 1 or not isinstance(each[0], WeightDrop) for each in lists.values()):
+        return module.__getstate__()  # raises the error of torch: other parametrizations cannot be pickled
+    dropped = {name: each[0].probability for name, each in lists.items()}
+    state = {name: value for name, value in vars(module).items() if name not in ("_flat_weights", "_flat_weight_refs")}
+    state["_modules"] = {name: part for name, part in module._modules.items() if part is not lists}
+    state["_parameters"] = {**module._parameters, **{name: each.original for name, each in lists.items()}}
+    return _restore, (type(module).__bases__[0], state, dropped)
+
+
+def _restore(module_class: type[nn.Module], state: dict[str, Any], dropped: dict[str, float]) -> nn.Module:
+    """Undo `_reduce`."""
+    module = module_class.__new__(module_class)
+    vars(module).update(state)
+    if isinstance(module, nn.RNNBase):
+        module._init_flat_weights()
+    for name, probability in dropped.items():
+        _drop_weight(module, name, probability)
+    return module
 
 
 @contextmanager

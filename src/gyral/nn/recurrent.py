@@ -9,11 +9,11 @@ from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.inputs import StepInputs
+from gyral.cells.masks import first_parameter
 from gyral.core.cache import keep_compiler_cache_private
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.compat import assume_constant_result, is_compiler_failure
@@ -23,8 +23,10 @@ from gyral.nn.block import PreNormStack, stream_width
 from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.dropout import SequenceDropout, drop_weights, hold_dropped_weights
 from gyral.nn.hooks import refuse_hooks
-from gyral.ops.compiler import is_exporting_to_onnx, transform_is_active
+from gyral.nn.tracing import is_symbolic, record_call, refuse_script, scan_without_gradients
+from gyral.ops.compiler import is_exporting_to_onnx, kernels_unsupported_reason, transform_is_active
 from gyral.ops.scan import choose_rows, scan
+from gyral.ops.sequences import reverse, reverse_starts
 
 log = logging.getLogger(__name__)
 BACKENDS = ("auto", "reference", "fused", "compile", "graph")
@@ -60,11 +62,15 @@ class RecurrentBase(nn.Module, ABC):
         cells: The cells, layer by layer, forward direction before backward.
         backend: The backend in use, never "auto". It may change when the module moves to another device.
         requested_backend: The argument `backend`.
+        returns_copies: Whether outputs and states are copies, which the caller may overwrite before a backward pass. A
+            model that never does so may set it to False, and saves 1 % to 10 % of a training step.
 
     Raises:
         OptionError: An argument is out of bounds, the backend is unknown or not supported by the cell, or `weight_drop`
             is positive and the cell has no such weights.
     """
+
+    returns_copies = True
 
     def __init__(
         self,
@@ -137,7 +143,7 @@ class RecurrentBase(nn.Module, ABC):
             if chosen == "auto" and reason is None:
                 chosen = "fused"
             elif chosen == "auto":
-                on_gpu = next(cell.parameters()).device.type == "cuda"
+                on_gpu = first_parameter(cell).device.type == "cuda"
                 has_graph = on_gpu and self._graph_unsupported_reason(cell) is None
                 chosen, note = "graph" if has_graph else "reference", f"; {reason}"
         elif chosen == "graph" and (reason := self._graph_unsupported_reason(cell)) is not None:
@@ -171,7 +177,7 @@ class RecurrentBase(nn.Module, ABC):
     ) -> tuple[Tensor, Any]:
         """Run over whole sequences; see `Recurrent.forward`. The state has the form of `split_state`."""
         first = cast(RecurrentCell, self.cells[0])
-        parameter = next(first.parameters())
+        parameter = first_parameter(first)
         width, device = first.input_size if self.block is None else self.input_size, parameter.device
         steps, batch_size = arguments.check_inputs(inputs, width, parameter.dtype, self.batch_first)
         if lengths is not None:
@@ -186,9 +192,16 @@ class RecurrentBase(nn.Module, ABC):
         if lengths is not None:
             inputs = arguments.zero_padding(inputs, lengths)
         is_dropping = self.weight_drop > 0 and self.training
-        with hold_dropped_weights(self.cells) if is_dropping else nullcontext():
-            outputs, final = self._run_layers(inputs, states, lengths, starts)
-        return arguments.copied((outputs.transpose(0, 1) if self.batch_first else outputs, self.join_states(final)))
+        if steps == 0:
+            outputs, final = self._empty_outputs(inputs), states
+        else:
+            with hold_dropped_weights(self.cells) if is_dropping else nullcontext():
+                outputs, final = self._run_rows(inputs, states, lengths, starts)
+        found = outputs.transpose(0, 1) if self.batch_first else outputs, self.join_states(final)
+        return arguments.copied(found) if self.returns_copies else found
+
+    def __prepare_scriptable__(self) -> NoReturn:  # torch.jit.script calls it first
+        refuse_script(self)
 
     @abstractmethod
     def split_state(self, state: Any, batch_size: int) -> tuple[State, ...]:
@@ -219,6 +232,26 @@ class RecurrentBase(nn.Module, ABC):
         for cell in self.cells:
             states.append(cast(RecurrentCell, cell).init_state(batch_size))
         return tuple(states)
+
+    def _empty_outputs(self, inputs: Any) -> Tensor:
+        """Return outputs (0, B, output_size) that depend on inputs and parameters, whose gradient is zero."""
+        values = tree_leaves(inputs)[0]
+        parameters = [parameter.flatten()[:0] for parameter in self.parameters()]
+        nothing = torch.cat([part.sum().view(1) for part in (values.flatten(), *parameters)]).sum()
+        return nothing.to(first_parameter(self).dtype).expand(0, values.shape[1], self.output_size)
+
+    def _run_rows(
+        self, inputs: Any, state: tuple[State, ...], lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, tuple[State, ...]]:
+        """Run all cells over (T, B, …) inputs with T ≥ 1. A row of length 0 takes one step, which is then discarded."""
+        if lengths is None or not arguments.has_empty(lengths):
+            return self._run_layers(inputs, state, lengths, starts)
+        is_empty = lengths == 0
+        # from the initial state: what is not finite in the given one must not reach the gradients of the parameters
+        before = tree_map(partial(choose_rows, is_empty), self._initial_states(lengths.shape[0]), state)
+        outputs, final = self._run_layers(inputs, before, lengths.clamp(min=1), starts)
+        final = tree_map(partial(choose_rows, is_empty), state, final)
+        return outputs.masked_fill(is_empty.unsqueeze(1), 0.0), final
 
     def _run_layers(
         self, inputs: Any, state: tuple[State, ...], lengths: Tensor | None, starts: Tensor | None
@@ -273,9 +306,11 @@ class RecurrentBase(nn.Module, ABC):
         sequence = cell.project(inputs), cell.sequence_constants(steps, batch_size)
         initial = None if starts is None else cell.init_state(batch_size)
         if backend == "graph":
-            if next(cell.parameters()).device.type != "cuda":
+            if first_parameter(cell).device.type != "cuda":
                 _refuse("graph", "the model is not on a GPU")
             return self._graphs.run(cell, sequence, state, lengths, starts, initial)
+        if is_exporting_to_onnx() and not torch.jit.is_tracing():  # as the older exporter does
+            return scan_without_gradients(cell, sequence, state, lengths, starts, initial)
         step = partial(self._compiled, cell) if backend == "compile" and self._compiled else cell.scan_step
         try:
             return scan(step, sequence, state, lengths, starts, initial)
@@ -306,8 +341,9 @@ class Recurrent(RecurrentBase):
                 of tensors (T, B, …) that the first cell's `project` takes.
             state: One state per cell: layer by layer, forward direction before backward; the initial state if None.
                 Each may also be a plain tuple with the tensors of the cell's state.
-            lengths: (B,) integers in [1, T]. Steps beyond the length of a sequence do not change its state, and their
-                outputs are zero; the backward direction starts at the end of the sequence.
+            lengths: (B,) integers in [0, T]. Steps beyond the length of a sequence do not change its state, and their
+                outputs are zero; the backward direction starts at the end of the sequence. An empty sequence, also
+                with T = 0, returns the state that it is given.
             starts: (T, B) bool, or (B, T) with `batch_first`: True where a new segment of a row begins, such as an
                 episode or a document. There the state before the step is the initial state of the cell, even
                 if `state` is given. The backward direction is reset at the last step of each
@@ -320,9 +356,11 @@ class Recurrent(RecurrentBase):
             OptionError: The backend does not support the cell on this device.
             TypeError: Inputs or state have another dtype than the parameters, outside autocast.
             UserError: A cell has hooks, which would never be called.
-            ValueError: Inputs, state, lengths or starts have another shape, lengths are not in [1, T], or an edge comes
+            ValueError: Inputs, state, lengths or starts have another shape, lengths are not in [0, T], or an edge comes
                 from before the first step.
         """
+        if is_symbolic(inputs):
+            return record_call(self, inputs, state, lengths, starts)
         return self.run(inputs, state, lengths, starts)
 
     def split_state(self, state: Any, batch_size: int) -> tuple[State, ...]:
@@ -339,42 +377,13 @@ class Recurrent(RecurrentBase):
 
 def fused_unsupported_reason(cell: RecurrentCell, starts: bool) -> str | None:
     """Return the reason why the fused path of a cell does not support this call, or None if it does."""
-    if transform_is_active():
-        return "transforms of torch.func and forward-mode derivatives have no fused path"
-    if is_exporting_to_onnx():
-        return "ONNX has no operators for the fused path"
-    return cell.fused_unsupported_reason(starts=starts)
+    return kernels_unsupported_reason() or cell.fused_unsupported_reason(starts=starts)
 
 
 @assume_constant_result  # compilers cannot trace the constructor of OptionError
 def _refuse(backend: str, reason: str) -> NoReturn:
     others = ", ".join(other for other in BACKENDS if other != backend)
     raise OptionError("backend", backend, f"{reason}; allowed here: {others}")
-
-
-def reverse(sequence: Any, lengths: Tensor | None) -> Any:
-    """Reverse the leaves (T, B, …) in time, each sequence within its own length; padding stays at the end."""
-    if lengths is None:
-        return tree_map_only(Tensor, lambda leaf: leaf.flip(0), sequence)
-
-    def reverse_leaf(leaf: Tensor) -> Tensor:
-        steps, rows = leaf.shape[:2]
-        time = torch.arange(steps, device=leaf.device).unsqueeze(1)
-        source = torch.where(time < lengths, lengths - 1 - time, time)
-        # whole vectors at once: `gather` looks up an index for each number
-        index = source * rows + torch.arange(rows, device=leaf.device)
-        return leaf.flatten(0, 1).index_select(0, index.flatten()).view_as(leaf)
-
-    return tree_map_only(Tensor, reverse_leaf, sequence)
-
-
-def reverse_starts(starts: Tensor, lengths: Tensor | None) -> Tensor:
-    """Return the starts (T, B) of the segments for a sequence that `reverse` has reversed.
-
-    The last step of a segment, before which the next one begins, becomes its first. A row has no start at its own last
-    step, where the backward direction reads the state passed in.
-    """
-    return F.pad(reverse(starts, lengths)[:-1], (0, 0, 1, 0))
 
 
 def detach(state: Any) -> Any:

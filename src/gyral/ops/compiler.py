@@ -8,7 +8,18 @@ from gyral.core.compat import assume_constant_result
 
 def is_traced() -> bool:
     """Return whether a compiler, `torch.func` transform or CUDA graph traces this code; tensors have no values then."""
-    return torch.compiler.is_compiling() or transform_is_active() or _is_capturing()
+    return torch.compiler.is_compiling() or transform_is_active() or torch.jit.is_tracing() or _is_capturing()
+
+
+def kernels_unsupported_reason() -> str | None:
+    """Return the reason why what traces this code supports functions of torch alone, or None if kernels may run."""
+    if transform_is_active():
+        return "transforms of torch.func and forward-mode derivatives have no fused path"
+    if is_exporting_to_onnx():
+        return "ONNX has no operators for the fused path"
+    if torch.jit.is_tracing():
+        return "torch.jit.trace has no fused path"
+    return None
 
 
 def transform_is_active() -> bool:

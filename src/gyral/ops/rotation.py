@@ -55,7 +55,7 @@ def direction(vector: Tensor, where: Tensor | None = None) -> Direction:
         nonzero = (squared > torch.finfo(vector.dtype).tiny) & (squared < torch.inf)
         if where is not None:
             nonzero = nonzero & where
-        inverse = torch.where(nonzero, squared, 1.0).rsqrt_().mul_(nonzero)
+        inverse = torch.where(nonzero, squared, 1.0).rsqrt() * nonzero
     # the derivative of ‖v‖⁻¹ is of the size ‖v‖⁻², and overflows long before that of v/‖v‖: differentiate at norm 1
     scaled = vector * inverse
     return Direction(scaled * torch.where(nonzero, dot(scaled, scaled), 1.0).rsqrt(), nonzero)

@@ -47,7 +47,7 @@ def scan(
     """
     leaves, structure = tree_flatten(sequence, is_leaf=is_shared)
     steps = next(leaf.shape[0] for leaf in leaves if isinstance(leaf, Tensor))
-    as_operator = not isinstance(steps, int) and is_exporting_to_onnx()  # the number of steps is a symbol
+    as_operator = isinstance(steps, torch.SymInt) and is_exporting_to_onnx()
     if as_operator:  # ONNX has no gradients, and tracing the operator warns of tensors that are not leaves of a graph
         leaves, state, initial = tree_map_only(Tensor, Tensor.detach, (leaves, state, initial))
 

@@ -1,7 +1,11 @@
 """Functions of whole sequences that several families of kernels share."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.utils._pytree import tree_map_only
 
 from gyral.ops.compiler import is_traced
 from gyral.ops.native import products
@@ -105,3 +109,28 @@ def zero_beyond(outputs: Tensor, lengths: Tensor | None) -> Tensor:
         return outputs
     ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
     return outputs.masked_fill(ended.unsqueeze(2), 0.0)
+
+
+def reverse(sequence: Any, lengths: Tensor | None) -> Any:
+    """Reverse the leaves (T, B, …) in time, each sequence within its own length; padding stays at the end."""
+    if lengths is None:
+        return tree_map_only(Tensor, lambda leaf: leaf.flip(0), sequence)
+
+    def reverse_leaf(leaf: Tensor) -> Tensor:
+        steps, rows = leaf.shape[:2]
+        time = torch.arange(steps, device=leaf.device).unsqueeze(1)
+        source = torch.where(time < lengths, lengths - 1 - time, time)
+        # whole vectors at once: `gather` looks up an index for each number
+        index = source * rows + torch.arange(rows, device=leaf.device)
+        return leaf.flatten(0, 1).index_select(0, index.flatten()).view_as(leaf)
+
+    return tree_map_only(Tensor, reverse_leaf, sequence)
+
+
+def reverse_starts(starts: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return the starts (T, B) of the segments for a sequence that `reverse` has reversed.
+
+    The last step of a segment, before which the next one begins, becomes its first. A row has no start at its own last
+    step, where the backward direction reads the state passed in.
+    """
+    return F.pad(reverse(starts, lengths)[:-1], (0, 0, 1, 0))

@@ -1,6 +1,7 @@
 """The base class of the layers."""
 
 import inspect
+import re
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -15,9 +16,10 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_on
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.inputs import StepInputs
 from gyral.core.checks import check_boolean
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, UserError
 from gyral.nn.arguments import check_state
 from gyral.nn.recurrent import RecurrentBase
+from gyral.nn.tracing import is_symbolic, record_call
 
 
 class LayerOptions(TypedDict, total=False):
@@ -102,6 +104,7 @@ class Layer(RecurrentBase):
         factory = partial(self.cell_class, hidden_size=hidden_size, **of_cell)
         super().__init__(factory, input_size, num_layers, device=device, dtype=dtype, **arguments)
         self.hidden_size = hidden_size
+        self.bias = bias
         defaults = known | inspect.signature(Layer.__init__).parameters
         given = {"num_layers": num_layers, "bias": bias, **arguments, **options}
         self._shown = [  # strings, since options may be factories that cannot be pickled
@@ -129,8 +132,9 @@ class Layer(RecurrentBase):
                 dimensions, with a `PackedSequence` those of the padded sequences.
             state: The state before the first step, in the form of the state that is returned or as a plain tuple of its
                 tensors; the initial state if None. It has no batch dimension if the inputs have none.
-            lengths: (B,) integers in [1, T]. Steps beyond the length of a sequence do not change its state, and their
-                outputs are zero; the backward direction starts at the end of the sequence.
+            lengths: (B,) integers in [0, T]. Steps beyond the length of a sequence do not change its state, and their
+                outputs are zero; the backward direction starts at the end of the sequence. An empty sequence, also
+                with T = 0, returns the state that it is given.
             starts: (T, B) bool, (B, T) with `batch_first`, or (T,) without batch dimension: True where a new segment of
                 a row begins, such as an episode or a document; see `gyral.nn.recurrent.Recurrent.forward`.
 
@@ -142,9 +146,11 @@ class Layer(RecurrentBase):
             OptionError: The backend does not support the cell on this device.
             TypeError: Inputs or state have another dtype than the parameters, outside autocast.
             UserError: A cell has hooks, which would never be called; register them on the layer.
-            ValueError: Inputs, state, lengths or starts have another shape, lengths are not in [1, T], or an edge comes
+            ValueError: Inputs, state, lengths or starts have another shape, lengths are not in [0, T], or an edge comes
                 from before the first step.
         """
+        if is_symbolic(inputs):
+            return record_call(self, inputs, state, lengths, starts)
         values = inputs.values if isinstance(inputs, StepInputs) else inputs
         if isinstance(values, PackedSequence):
             return self._run_packed(values, inputs, state, lengths, starts)
@@ -221,24 +227,87 @@ def _show(value: Any) -> str:
     return repr(value)
 
 
+WEIGHT = re.compile(r"(?P<name>(weight_(ih|hh|hr)|bias_(ih|hh))_l)(?P<layer>\d+)(?P<backward>_reverse)?")
+
+
 class TorchWeights(nn.Module):
-    """Lets a layer whose cell is a `gyral.cells.torch_layer.TorchLayerCell` load the state dict of torch's layer."""
+    """Gives a layer whose cell is a `gyral.cells.torch_layer.TorchLayerCell` the weights of torch's layer by its names.
+
+    `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0` and, with a projection, `weight_hr_l0` are the parameters
+    of the first layer; `_l1` follows, and `_reverse` for the backward direction. The gates, as rows of these tensors,
+    have the order of torch. The layer loads the state dict of torch's layer, and `torch_state_dict` is the way back.
+
+    Attributes:
+        all_weights: The parameters, a list for each cell, as of torch.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.register_load_state_dict_pre_hook(_rename_torch_weights)
 
+    def _torch_layers(self) -> list[Any]:
+        return [cell.layer for cell in self.cells]
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith(("weight_", "bias_")):  # fast, and without expressions that compilers would trace
+            return super().__getattr__(name)
+        found = self._owner(name)
+        return super().__getattr__(name) if found is None else getattr(*found)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        found = self._owner(name) if name.startswith(("weight_", "bias_")) else None
+        if found is None:
+            super().__setattr__(name, value)
+        else:
+            setattr(*found, value)
+
+    def _owner(self, name: str) -> tuple[nn.Module, str] | None:
+        """Return the module with a weight of torch's layer and its name there, or None if there is no such weight."""
+        match = WEIGHT.fullmatch(name)
+        if match is None or "_modules" not in vars(self):
+            return None
+        directions = 2 if self.bidirectional else 1
+        index = int(match["layer"]) * directions + bool(match["backward"])
+        if index >= len(self.cells) or (match["backward"] and directions == 1):
+            return None
+        return self.cells[index].layer, f"{match['name']}0"
+
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        return [[getattr(layer, name) for name in layer._flat_weights_names] for layer in self._torch_layers()]
+
+    def torch_state_dict(self) -> dict[str, Tensor]:
+        """Return the weights as the state dict of torch's layer with the same sizes, which has the same gates.
+
+        Raises:
+            UserError: The cells have parameters that torch's layer does not have, such as layer normalization.
+        """
+        names = {}
+        for index, layer in enumerate(self._torch_layers()):
+            number, backward = divmod(index, 2 if self.bidirectional else 1)
+            for name in layer._flat_weights_names:
+                own = _stored_name(layer, name)
+                names[f"cells.{index}.layer.{own}"] = f"{name[:-1]}{number}{'_reverse' * backward}"
+        found = {}
+        for name, tensor in self.state_dict().items():
+            if name not in names:
+                theirs = self._torch_layers()[0].torch_name
+                raise UserError(f"{type(self).__name__}: {theirs} does not have the parameter {name}")
+            found[names[name]] = tensor
+        return found
+
 
 def _rename_torch_weights(module: nn.Module, saved: dict[str, Any], prefix: str, *_: Any) -> None:
     """Rename the entries of torch's layer, such as `weight_hh_l1_reverse`, to the names of the cells' parameters."""
-    assert isinstance(module, Layer)
-    cells: Any = module.cells
-    for index, cell in enumerate(cells):
-        layer, backward = divmod(index, module.directions)
-        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-            key = f"{prefix}{name}_l{layer}{'_reverse' * backward}"
-            if key in saved:
-                own = f"{name}_l0"
-                if parametrize.is_parametrized(cell.layer, own):
-                    own = f"parametrizations.{own}.original"
-                saved[f"{prefix}cells.{index}.layer.{own}"] = saved.pop(key)
+    assert isinstance(module, TorchWeights)
+    for key in [key for key in saved if key.startswith(prefix)]:
+        found = module._owner(key.removeprefix(prefix))
+        if found is not None:
+            owner, own = found
+            index = next(index for index, layer in enumerate(module._torch_layers()) if layer is owner)
+            saved[f"{prefix}cells.{index}.layer.{_stored_name(owner, own)}"] = saved.pop(key)
+
+
+def _stored_name(module: nn.Module, name: str) -> str:
+    """Return the name of a parameter of a module in its state dict."""
+    return f"parametrizations.{name}.original" if parametrize.is_parametrized(module, name) else name

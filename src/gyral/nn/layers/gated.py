@@ -78,6 +78,8 @@ class LSTM(TorchWeights, Layer):
         dropout: float = 0.0,
         bidirectional: bool = False,
         *,
+        proj_size: int = 0,
+        peepholes: bool = False,
         layer_norm: bool = False,
         layer_norm_eps: float = 1e-5,
         zoneout: float = 0.0,
@@ -89,6 +91,8 @@ class LSTM(TorchWeights, Layer):
         common = input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         super().__init__(
             *common,
+            proj_size=proj_size,
+            peepholes=peepholes,
             layer_norm=layer_norm,
             layer_norm_eps=layer_norm_eps,
             zoneout=zoneout,

@@ -10,7 +10,7 @@ from Wu, Fan, Baevski, Dauphin and Auli, "Pay less attention with lightweight an
 import torch
 from torch import Tensor
 
-from gyral.ops.compiler import is_exporting_to_onnx, transform_is_active
+from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.convolution import naive
 from gyral.ops.convolution.naive import head_of_channel
 from gyral.ops.operator import Operator, check_dtypes
@@ -24,7 +24,7 @@ unsupported_reason = OPERATOR.unsupported_reason
 
 def has_kernel(tensor: Tensor) -> bool:
     """Return whether there are kernels for the device and dtype of a tensor, and no transform traces this code."""
-    return not (transform_is_active() or is_exporting_to_onnx()) and unsupported_reason(tensor) is None
+    return kernels_unsupported_reason() is None and unsupported_reason(tensor) is None
 
 
 def convolution(

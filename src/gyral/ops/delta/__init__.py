@@ -16,7 +16,7 @@ rule with rate β; without r it is linear attention.
 from torch import Tensor
 
 from gyral.ops.autograd import outside_autocast
-from gyral.ops.compiler import is_exporting_to_onnx, transform_is_active
+from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.delta import naive
 from gyral.ops.delta.naive import delta_step, to_unit
 from gyral.ops.operator import Operator, check_dtypes
@@ -63,8 +63,7 @@ def delta_scan(
         TypeError: The tensors have several dtypes.
     """
     check_dtypes(q.dtype, k, v, s0, decay, erase, write)
-    is_traced = transform_is_active() or is_exporting_to_onnx()
-    has_kernel = not is_traced and OPERATOR.unsupported_reason(q) is None
+    has_kernel = kernels_unsupported_reason() is None and OPERATOR.unsupported_reason(q) is None
     with outside_autocast(q.device):
         run = OPERATOR if has_kernel else naive.delta_scan
         outputs, final = run(q, k, v, s0, decay, erase, write, lengths, starts, unit)

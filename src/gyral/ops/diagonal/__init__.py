@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from gyral.ops.compiler import is_exporting_to_onnx, transform_is_active
+from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.diagonal import naive
 from gyral.ops.diagonal.naive import multiply, reciprocal
 from gyral.ops.operator import Operator, check_dtypes
@@ -41,7 +41,6 @@ def diagonal_scan(
         TypeError: The tensors have several dtypes.
     """
     check_dtypes(values.dtype, decay, h0)
-    is_traced = transform_is_active() or is_exporting_to_onnx()
-    has_kernel = not is_traced and OPERATOR.unsupported_reason(values) is None
+    has_kernel = kernels_unsupported_reason() is None and OPERATOR.unsupported_reason(values) is None
     outputs, final = (OPERATOR if has_kernel else naive.diagonal_scan)(values, decay, h0, lengths, starts, is_complex)
     return outputs, final

@@ -8,7 +8,7 @@ import math
 from torch import Tensor
 
 from gyral.ops.autograd import outside_autocast
-from gyral.ops.compiler import is_exporting_to_onnx, transform_is_active
+from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.m2rnn import naive
 from gyral.ops.operator import Operator, check_dtypes
 
@@ -51,8 +51,7 @@ def m2rnn(
         TypeError: The tensors have several dtypes.
     """
     check_dtypes(q.dtype, k, v, forget, weight, s0)
-    is_traced = transform_is_active() or is_exporting_to_onnx()
-    has_kernel = not is_traced and OPERATOR.unsupported_reason(q) is None
+    has_kernel = kernels_unsupported_reason() is None and OPERATOR.unsupported_reason(q) is None
     bound = math.inf if clip is None else float(clip)
     with outside_autocast(q.device):
         outputs, final = (OPERATOR if has_kernel else naive.m2rnn)(q, k, v, forget, weight, s0, bound, lengths, starts)

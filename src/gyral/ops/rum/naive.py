@@ -17,6 +17,8 @@ from gyral.ops.zoneout import zoneout
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "softsign": F.softsign}
 
+SMALLEST_NORM = 1e-6  # of the hidden vector in time normalization
+
 
 class Embedded(NamedTuple):
     """The embedded input ε̃ (…, B, N), its direction, and a unit vector orthogonal to it; see `rotation.plane`."""
@@ -71,7 +73,20 @@ def update(candidate: Tensor, gate: Tensor | None, old: Tensor, activation: str,
     hidden = ACTIVATIONS[activation](candidate)
     if gate is not None:
         hidden = hidden + torch.sigmoid(gate) * (old - hidden)
-    return hidden if eta is None else eta * rotation.direction(hidden).unit.to(hidden.dtype)
+    return hidden if eta is None else eta * normalize_in_time(hidden).to(hidden.dtype)
+
+
+def normalize_in_time(hidden: Tensor) -> Tensor:
+    """Return h / max(‖h‖, 1e-6) for h (…, N), whose gradient is at most 10⁶: `tf.nn.l2_normalize` of the authors' code.
+
+    A vector that counts as zero in `rotation.direction` has the gradient 0, as in rotations.
+    """
+    with torch.no_grad():
+        wide = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
+        squared = rotation.dot(wide, wide)
+        is_small = squared < SMALLEST_NORM**2
+        factor = (is_small & (squared > torch.finfo(wide.dtype).tiny)) / SMALLEST_NORM
+    return rotation.direction(hidden, where=~is_small).unit + hidden * factor
 
 
 def step(

@@ -52,6 +52,7 @@ namespace {
 constexpr int SCALARS = 10;
 enum Scalar { INVERSE_E, INVERSE_TAU, COSINE, ALPHA, BETA, INVERSE_H, RSTD_TARGET, RSTD_GATE, MEAN_Z, RSTD_Z };
 enum Norm { TARGET, GATE, CANDIDATE };
+constexpr double LARGEST_INVERSE_H = 1e6;  // 1 / SMALLEST_NORM of `gyral.ops.rum.naive`
 
 // ---------------------------------------------------------------- the rotation
 
@@ -306,7 +307,7 @@ struct Scan {
             }
         }
         if (given.eta != 0) {
-            saved[INVERSE_H] = inverse_norm(dot(out, out, size));
+            saved[INVERSE_H] = std::min(inverse_norm(dot(out, out, size)), Real(LARGEST_INVERSE_H));
             const Real factor = Real(given.eta) * saved[INVERSE_H];
             for (Index i = 0; i < size; ++i) out[i] *= factor;
         }
@@ -528,6 +529,7 @@ struct Scan {
                 w[i] = (gated ? candidate[i] + update[i] * (h[i] - candidate[i]) : candidate[i]) * saved[INVERSE_H];
                 along += w[i] * dy[i];
             }
+            if (saved[INVERSE_H] >= Real(LARGEST_INVERSE_H)) along = 0;  // multiplied by a constant
             const Real factor = Real(given.eta) * saved[INVERSE_H];
             for (Index i = 0; i < size; ++i) dy[i] = factor * (dy[i] - along * w[i]);
         }

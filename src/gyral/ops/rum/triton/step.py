@@ -16,6 +16,8 @@ from gyral.ops.rum.triton.rowwise import (
     sigmoid,
 )
 
+LARGEST_INVERSE = tl.constexpr(1e6)  # 1 / SMALLEST_NORM of `gyral.ops.rum.naive`
+
 
 class StepConfig(NamedTuple):
     """Compile-time fixed of a kernel.
@@ -149,7 +151,7 @@ def new_hidden(candidate, gate, h, step, config: tl.constexpr):
         new += gate * (h - new)
     new = tl.where((step.columns < config.size)[None, :], new, 0.0)
     if config.time_normalized:
-        new *= step.eta * inverse_norm(new)
+        new *= step.eta * tl.minimum(inverse_norm(new), LARGEST_INVERSE)
     if config.zoneout != "none":
         new += load_zoneout(step, config) * (h - new)
     return new
@@ -178,9 +180,10 @@ def new_hidden_backward(d, candidate, gate, saved_gate, h, step, config: tl.cons
         if config.gated:
             new += gate * (h - activated)
         new = tl.where((step.columns < size)[None, :], new, 0.0)
-        inverse = inverse_norm(new)
+        inverse = tl.minimum(inverse_norm(new), LARGEST_INVERSE)
         new *= inverse
-        d = step.eta * inverse * (d - dot(new, d) * new)
+        along = tl.where(inverse < LARGEST_INVERSE, dot(new, d), 0.0)  # a smaller vector is multiplied by a constant
+        d = step.eta * inverse * (d - along * new)
     dgate = d
     if config.gated:
         dh += d * gate
