@@ -112,8 +112,8 @@ def located(config: DictConfig, key: str) -> Iterator[None]:
             message = f"out of memory: {allocation(error)}"
         elif not (message and isinstance(error, ValueError | TypeError | MisconfigurationException)):
             message = f"{type(error).__name__}: {message}".removesuffix(": ")
-        if place := place_in_own_code(error):
-            message = f"{place}: {message}"
+            if place := place_in_own_code(error):
+                message = f"{place}: {message}"
         raise UserError(f"{key}: {message}") from error
 
 
