@@ -423,3 +423,14 @@ def test_dropout_with_one_layer_warns() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gyral.RUM(3, 4, num_layers=2, dropout=0.5)
+
+
+@pytest.mark.parametrize("layer", [gyral.RUM(3, 4, 2, lambd=1.0), gyral.FastWeights(3, 4, 2), gyral.WeiNet(3, 4, 2)])
+def test_the_last_part_of_a_state_is_not_taken_for_the_hidden_vectors(layer: Any) -> None:
+    outputs, state = layer(torch.randn(5, 2, 3))
+    torch.testing.assert_close(state.hidden[-1], outputs[-1])
+    hidden, memory = state
+    assert state[0] is hidden
+    assert state[1] is memory
+    with pytest.raises(TypeError, match=r"^state\[-1\]: .* write state\.hidden\[-1\]$"):
+        state[-1]

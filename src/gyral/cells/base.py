@@ -18,7 +18,16 @@ from gyral.cells.masks import NO_MASKS, DropoutMasks, MaskedModule, kernel_zoneo
 from gyral.core.checks import check_integer
 from gyral.core.errors import UserError
 
-__all__ = ["NO_MASKS", "DropoutMasks", "HiddenState", "RecordedStep", "RecurrentCell", "State", "kernel_zoneout"]
+__all__ = [
+    "NO_MASKS",
+    "AssociativeState",
+    "DropoutMasks",
+    "HiddenState",
+    "RecordedStep",
+    "RecurrentCell",
+    "State",
+    "kernel_zoneout",
+]
 
 State = Any  # a NamedTuple of tensors, batch first in every leaf
 
@@ -156,3 +165,16 @@ class HiddenState(NamedTuple):
     """State of a cell whose only state is its hidden vector (B, N)."""
 
     hidden: Tensor
+
+
+class AssociativeState(NamedTuple):
+    """State of a cell with a hidden vector (B, N) and an associative memory (B, N, N)."""
+
+    hidden: Tensor
+    memory: Tensor
+
+    def __getitem__(self, index: Any) -> Any:
+        # `state[-1]` of torch.nn.GRU is the hidden vector of the last layer; here it would be the memory of all layers
+        if isinstance(index, int) and index < 0:
+            raise TypeError(f"state[{index}]: a state has two parts, hidden and memory; write state.hidden[{index}]")
+        return tuple.__getitem__(self, index)

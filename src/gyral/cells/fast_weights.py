@@ -1,13 +1,12 @@
 """Recurrent network with fast weights (FW-LN)."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import DropoutMasks, RecurrentCell, kernel_zoneout
+from gyral.cells.base import AssociativeState, DropoutMasks, RecurrentCell, kernel_zoneout
 from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.ops import fast_weights
 
@@ -45,11 +44,7 @@ class FastWeightsCell(RecurrentCell):
 
     kernel_rows = ("h",)
 
-    class State(NamedTuple):
-        """Hidden vector (B, N), and fast weights (B, N, N) before this hidden vector is added to them."""
-
-        hidden: Tensor
-        memory: Tensor
+    State = AssociativeState  # the memory is that before the hidden vector is added to it
 
     def __init__(
         self,

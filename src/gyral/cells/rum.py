@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, kernel_zoneout
+from gyral.cells.base import AssociativeState, DropoutMasks, HiddenState, RecurrentCell, kernel_zoneout
 from gyral.cells.initialization import orthogonal_
 from gyral.cells.subcell import SubCellMixin
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     from gyral.ops.fast_slow import SubCell
 
 INITIALIZATIONS = ("one_block", "two_block")
-
-
-class AssociativeState(NamedTuple):
-    """Hidden vector (B, N) and associative memory (B, N, N), a rotation."""
-
-    hidden: Tensor
-    memory: Tensor
 
 
 class Projected(NamedTuple):

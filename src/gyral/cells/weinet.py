@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import DropoutMasks, RecurrentCell, kernel_zoneout
+from gyral.cells.base import AssociativeState, DropoutMasks, RecurrentCell, kernel_zoneout
 from gyral.core.checks import check_boolean, check_real
 from gyral.ops import fast_weights
 
@@ -41,11 +41,7 @@ class WeiNetCell(RecurrentCell):
 
     kernel_rows = ("f", "f'", "i", "i'", "v", "k", "c")
 
-    class State(NamedTuple):
-        """Hidden vector (B, N) and memory (B, N, N)."""
-
-        hidden: Tensor
-        memory: Tensor
+    State = AssociativeState
 
     class Projected(NamedTuple):
         """Inputs of the gates (…, B, 4N), value, key and candidate (…, B, N)."""
