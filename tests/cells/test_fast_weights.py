@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from gyral.cells.base import AssociativeState
 from gyral.cells.fast_weights import FastWeightsCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
@@ -26,14 +27,14 @@ def randomized(**options: Any) -> FastWeightsCell:
     return cell
 
 
-def random_run() -> tuple[Tensor, FastWeightsCell.State]:
+def random_run() -> tuple[Tensor, AssociativeState]:
     """Return inputs (T, B, X) and a state, whose matrix need not be symmetric."""
     inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
     hidden, memory = torch.randn(BATCH, N), 0.5 * torch.randn(BATCH, N, N)
-    return inputs, FastWeightsCell.State(hidden.double(), memory.double())
+    return inputs, AssociativeState(hidden.double(), memory.double())
 
 
-def run(cell: FastWeightsCell, backend: str, *arguments: Any) -> tuple[Tensor, FastWeightsCell.State]:
+def run(cell: FastWeightsCell, backend: str, *arguments: Any) -> tuple[Tensor, AssociativeState]:
     model = Recurrent(lambda _: cell, cell.input_size, backend=backend).train(cell.training)
     inputs, state, lengths, starts = (*arguments, None, None, None)[:4]
     outputs, (final,) = model(inputs, None if state is None else (state,), lengths, starts)
@@ -41,11 +42,11 @@ def run(cell: FastWeightsCell, backend: str, *arguments: Any) -> tuple[Tensor, F
 
 
 def differentiate(
-    cell: FastWeightsCell, backend: str, inputs: Tensor, state: FastWeightsCell.State, *others: Tensor | None
+    cell: FastWeightsCell, backend: str, inputs: Tensor, state: AssociativeState, *others: Tensor | None
 ) -> list[Tensor]:
     """Return outputs, final state and the gradients of inputs, state and parameters under fixed cotangents."""
     leaves = [tensor.clone().requires_grad_() for tensor in (inputs, *state)]
-    outputs, final = run(cell, backend, leaves[0], FastWeightsCell.State(*leaves[1:]), *others)
+    outputs, final = run(cell, backend, leaves[0], AssociativeState(*leaves[1:]), *others)
     values = [outputs, *final]
     generator = torch.Generator().manual_seed(7)
     cotangents = [torch.randn(value.shape, generator=generator, dtype=torch.float64) for value in values]
@@ -56,7 +57,7 @@ def differentiate(
 
 
 def written_out(
-    cell: FastWeightsCell, inputs: Tensor, state: FastWeightsCell.State, mask: Tensor | None = None
+    cell: FastWeightsCell, inputs: Tensor, state: AssociativeState, mask: Tensor | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Run the equations row by row → outputs, last hidden vector and last matrix of each row."""
     kernel, recurrent, bias, gain, shift = (
@@ -164,7 +165,7 @@ def test_some_gradients_of_the_fused_path_and_then_all() -> None:
     inputs, state = random_run()
     truth = differentiate(cell, "reference", inputs, state)[3:]
     leaves = [tensor.clone().requires_grad_() for tensor in (inputs, *state)]
-    outputs, final = run(cell, "fused", leaves[0], FastWeightsCell.State(*leaves[1:]))
+    outputs, final = run(cell, "fused", leaves[0], AssociativeState(*leaves[1:]))
     values, wanted = [outputs, *final], [*leaves, *cell.parameters()]
     generator = torch.Generator().manual_seed(7)
     cotangents = [torch.randn(value.shape, generator=generator, dtype=torch.float64) for value in values]

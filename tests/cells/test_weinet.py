@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gyral.cells.base import AssociativeState
 from gyral.cells.weinet import WeiNetCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
@@ -25,14 +26,14 @@ def randomized(**options: Any) -> WeiNetCell:
     return cell
 
 
-def random_run() -> tuple[Tensor, WeiNetCell.State]:
+def random_run() -> tuple[Tensor, AssociativeState]:
     inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
-    return inputs, WeiNetCell.State(torch.randn(BATCH, N).double(), torch.randn(BATCH, N, N).double())
+    return inputs, AssociativeState(torch.randn(BATCH, N).double(), torch.randn(BATCH, N, N).double())
 
 
 def run(
-    cell: WeiNetCell, inputs: Tensor, state: WeiNetCell.State, backend: str = "reference"
-) -> tuple[Tensor, WeiNetCell.State]:
+    cell: WeiNetCell, inputs: Tensor, state: AssociativeState, backend: str = "reference"
+) -> tuple[Tensor, AssociativeState]:
     model = Recurrent(lambda _: cell, cell.input_size, backend=backend).train(cell.training)
     outputs, (final,) = model(inputs, (state,))
     return outputs, final
@@ -47,7 +48,7 @@ def sigmoid(z: np.ndarray) -> np.ndarray:
 
 
 def written_out(
-    cell: WeiNetCell, inputs: Tensor, state: WeiNetCell.State, mask: Tensor | None = None
+    cell: WeiNetCell, inputs: Tensor, state: AssociativeState, mask: Tensor | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Run the equations of the class row by row → outputs, last hidden vector and last memory of each row."""
     kernels = np.split(cell.weight_ih.detach().numpy(), 7)

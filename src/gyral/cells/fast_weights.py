@@ -44,8 +44,6 @@ class FastWeightsCell(RecurrentCell):
 
     kernel_rows = ("h",)
 
-    State = AssociativeState  # the memory is that before the hidden vector is added to it
-
     def __init__(
         self,
         input_size: int,
@@ -81,14 +79,16 @@ class FastWeightsCell(RecurrentCell):
         nn.init.eye_(self.weight_hh).mul_(self.recurrent_scale)
         self.norm.reset_parameters()
 
-    def init_state(self, batch_size: int) -> State:
+    def init_state(self, batch_size: int) -> AssociativeState:
         size = self.hidden_size
-        return self.State(self.zeros(batch_size, size), self.zeros(batch_size, size, size))
+        return AssociativeState(self.zeros(batch_size, size), self.zeros(batch_size, size, size))
 
     def project(self, inputs: Tensor) -> Tensor:
         return F.linear(inputs, self.weight_ih, self.bias)
 
-    def step(self, projected: Tensor, state: State, constants: DropoutMasks) -> tuple[Tensor, State]:
+    def step(
+        self, projected: Tensor, state: AssociativeState, constants: DropoutMasks
+    ) -> tuple[Tensor, AssociativeState]:
         old = state.hidden
         memory = torch.baddbmm(state.memory, old.unsqueeze(-1), old.unsqueeze(-2), beta=self.decay, alpha=self.rate)
 
@@ -96,7 +96,7 @@ class FastWeightsCell(RecurrentCell):
             return torch.bmm(memory, vector.unsqueeze(-1)).squeeze(-1)
 
         hidden = self.settle(projected, old, constants, read)
-        return hidden, self.State(hidden, memory)
+        return hidden, AssociativeState(hidden, memory)
 
     def settle(
         self, projected: Tensor, old: Tensor, constants: DropoutMasks, read: Callable[[Tensor], Tensor]
@@ -113,8 +113,8 @@ class FastWeightsCell(RecurrentCell):
         return fast_weights.unsupported_reason(self.bias)
 
     def fused(
-        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
-    ) -> tuple[Tensor, State]:
+        self, inputs: Tensor, state: AssociativeState, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, AssociativeState]:
         masks = self.draw_masks(*inputs.shape[:2])
         outputs, hidden, memory = fast_weights.fast_weights(
             self.activation,
@@ -133,4 +133,4 @@ class FastWeightsCell(RecurrentCell):
             rate=self.rate,
             inner_steps=self.inner_steps,
         )
-        return outputs, self.State(hidden, memory)
+        return outputs, AssociativeState(hidden, memory)

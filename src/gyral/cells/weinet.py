@@ -41,8 +41,6 @@ class WeiNetCell(RecurrentCell):
 
     kernel_rows = ("f", "f'", "i", "i'", "v", "k", "c")
 
-    State = AssociativeState
-
     class Projected(NamedTuple):
         """Inputs of the gates (…, B, 4N), value, key and candidate (…, B, N)."""
 
@@ -81,15 +79,17 @@ class WeiNetCell(RecurrentCell):
         if isinstance(self.norm, nn.LayerNorm):
             self.norm.reset_parameters()
 
-    def init_state(self, batch_size: int) -> State:
+    def init_state(self, batch_size: int) -> AssociativeState:
         size = self.hidden_size
-        return self.State(self.zeros(batch_size, size), self.zeros(batch_size, size, size))
+        return AssociativeState(self.zeros(batch_size, size), self.zeros(batch_size, size, size))
 
     def project(self, inputs: Tensor) -> Projected:
         size = self.hidden_size
         return self.Projected(*F.linear(inputs, self.weight_ih, self.bias).split((4 * size, size, size, size), dim=-1))
 
-    def step(self, projected: Projected, state: State, constants: DropoutMasks) -> tuple[Tensor, State]:
+    def step(
+        self, projected: Projected, state: AssociativeState, constants: DropoutMasks
+    ) -> tuple[Tensor, AssociativeState]:
         old = state.hidden
         gates = torch.addmm(projected.gates, self.apply_recurrent_dropout(old, constants), self.weight_hh.T).sigmoid()
         forget_row, forget_column, write_row, write_column = gates.chunk(4, dim=-1)
@@ -99,14 +99,14 @@ class WeiNetCell(RecurrentCell):
         read = torch.bmm(memory, old.unsqueeze(-1)).squeeze(-1)
         hidden = torch.tanh(self.norm(projected.candidate + read))
         hidden = self.apply_zoneout(hidden, old, constants)
-        return hidden, self.State(hidden, memory)
+        return hidden, AssociativeState(hidden, memory)
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         return fast_weights.unsupported_reason(self.bias)
 
     def fused(
-        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
-    ) -> tuple[Tensor, State]:
+        self, inputs: Tensor, state: AssociativeState, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, AssociativeState]:
         norm, masks = self.norm, self.draw_masks(*inputs.shape[:2])
         outputs, hidden, memory = fast_weights.fast_weights(
             "weinet",
@@ -122,4 +122,4 @@ class WeiNetCell(RecurrentCell):
             starts=starts,
             epsilon=self.layer_norm_eps,
         )
-        return outputs, self.State(hidden, memory)
+        return outputs, AssociativeState(hidden, memory)
