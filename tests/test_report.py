@@ -12,7 +12,7 @@ from tests.helpers.written import TABLE1, write_run
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], "sweep=<nothing>: must be one of {SWEEPS}, or a directory that contains runs"),
+        (["runs=true"], "sweep=<nothing>: must be one of {SWEEPS}, or a directory that contains runs"),
         (["sweep=nothing"], "sweep=nothing: must be one of {SWEEPS}, or a directory"),
         (["sweep=rum_paper_fig4", "save=a.pdf"], "sweep=rum_paper_fig4: has no run, which a.pdf could show"),
         (["figure=derivatives", "save=a.tex"], "save=a.tex: must end in one of .pdf, .svg, .png for a figure"),
@@ -80,4 +80,6 @@ print([name for name in ("torch", "pytorch_lightning", "wandb") if name in sys.m
 def test_the_help_lists_the_options() -> None:
     out = invoke("--help", entry="report").out
     assert "python -m src.report sweep=rum_paper_table1" in out
-    assert "figure: null" in out
+    assert "  figure=     of a run, saved by save=" in out
+    assert "(default: false)" in out
+    assert invoke(entry="report").out == out

@@ -152,7 +152,8 @@ def list_figures(directory: Path, trust: Any) -> str:
 
 def main() -> None:
     """Run `gyral report` on the command line's arguments."""
-    cli.main(report, "_report/report", literal=("sweep", "columns", "only", "beside", "records"), runs_jobs=False)
+    literal = ("sweep", "columns", "only", "beside", "records")
+    cli.main(report, "_report/report", literal, runs_jobs=False, explains=True)
 
 
 if __name__ == "__main__":

@@ -212,7 +212,7 @@ def test_a_directory_without_permission_is_one_line(tmp_path: Path) -> None:
     [
         ("train", ["resume={}"], "resume={}: must be a run directory, one that holds config.yaml"),
         ("evaluate", ["run={}"], "run={}: must be a run directory, one that holds config.yaml"),
-        ("evaluate", [], "run=<nothing>: must be a run directory"),
+        ("evaluate", ["split=val"], "run=<nothing>: must be a run directory"),
         ("evaluate", ["run={}", "split=all"], "split=all: must be one of train, val, test"),
     ],
 )

@@ -3,7 +3,9 @@
 import functools
 import logging
 import os
+import re
 import sys
+import textwrap
 import traceback
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +30,7 @@ from gyral.core.signals import Interrupted
 from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
 
 COMMANDS = ("train", "evaluate", "generate", "report", "fetch", "dashboard")
+HELP_WIDTH = 100  # characters
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 logging.captureWarnings(True)
@@ -40,6 +43,7 @@ def main(
     literal: tuple[str, ...] = (),
     after_sweep: Callable[[DictConfig], None] | None = None,
     runs_jobs: bool = True,
+    explains: bool = False,
 ) -> None:
     """Compose the configuration from the command line and call the function with it, once or for each job of a sweep.
 
@@ -52,6 +56,7 @@ def main(
         literal: options whose values are literal text instead of Hydra's grammar, besides `mistakes.PATHS`.
         after_sweep: a function that the sweeper calls with the configuration of the sweep when all jobs have ended.
         runs_jobs: whether Hydra runs jobs, with directories and logs; it composes the configuration twice for that.
+        explains: whether the command without any word prints its help.
     """
     file = Path(CONFIG_PATH, config_name)
     wants_traceback = shows_traceback()
@@ -76,7 +81,7 @@ def main(
         os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions reach this function instead of Hydra's own printing
         add_user_modules()
         words = arrange_words(sys.argv[1:], file, literal)
-        if {"--help", "-h"} & set(words):
+        if {"--help", "-h"} & set(words) or (explains and not words):
             check_words(words, file)
             print(help_text(file, [word for word in words if not word.startswith("-")]))
             return
@@ -175,7 +180,21 @@ def help_text(file: Path, overrides: list[str]) -> str:
     template = Template(template_text)
     commands = {command: " ".join(program(command)) for command in COMMANDS}
     listed = "\n".join(map(list_choices, groups()))
-    return template.substitute(APP_CONFIG_GROUPS=listed, CONFIG=OmegaConf.to_yaml(config), **commands)
+    shown = {"APP_CONFIG_GROUPS": listed, "CONFIG": OmegaConf.to_yaml(config), "OPTIONS": list_options(file, config)}
+    return template.substitute(shown, **commands)
+
+
+def list_options(file: Path, config: DictConfig) -> str:
+    """Return the options of a command with their defaults and the comments behind them in its file."""
+    blocks = []
+    for line in file.with_suffix(".yaml").read_text(encoding="utf-8").splitlines():
+        found = re.fullmatch(r"(\w+): (.*?)  # (.*)", line)
+        if found and found[1] in list(config):  # also if its value is missing
+            name, value, comment = found.groups()
+            default = "" if value in ("null", "???") else f" (default: {value})"
+            wrapped = textwrap.wrap(f"{comment}{default}", HELP_WIDTH - 14, break_on_hyphens=False)
+            blocks.append(f"  {name + '=':12}" + ("\n" + " " * 14).join(wrapped))
+    return "\n".join(blocks)
 
 
 def _compose(file: Path, words: list[str]) -> tuple[DictConfig, str]:

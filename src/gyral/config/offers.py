@@ -40,7 +40,7 @@ def main(
     words, given = (sys.argv[1:], {}) if completes else split_words(sys.argv[1:], own)
     asks = any(word.startswith("run=") for word in words) and bool({"--help", "-h"} & set(words))
     sys.argv[1:] = [word for word in words if not asks or word not in ("--help", "-h")]
-    command_line.main(lambda config: function(config, None if asks else given), config_name, literal)
+    command_line.main(lambda config: function(config, None if asks else given), config_name, literal, explains=True)
 
 
 def split_words(words: Iterable[str], own: Sequence[str]) -> tuple[list[str], dict[str, str]]:
