@@ -320,8 +320,9 @@ def invoke(*arguments: str, entry: str = "train", plot: bool = False) -> Outcome
     plots = contextlib.nullcontext() if plot else without_plots()
     with as_a_process(words) as (out, err), plots, pytest.MonkeyPatch.context() as patch:
         patch.setattr(OmegaConf, "load", load_once)
-        if not any("hydra.mode" in word or (entry == "train" and "sweep=" in word) for word in words):
-            # Hydra composes everything once more before, for its mode alone, which only files of sweeps set
+        sets_mode = r".*hydra\.mode|(sweep|experiment)=" if entry == "train" else r".*hydra\.mode"
+        if not any(re.match(sets_mode, word) for word in words):
+            # Hydra composes everything once more before, for its mode alone, which few files set
             patch.setattr(Hydra, "get_mode", lambda *_, **__: None)
         try:
             ENTRIES[entry]()

@@ -289,3 +289,17 @@ def test_combinations_keep_the_order_of_the_axes() -> None:
     assert combine(axes, ["c", "a"]) == [("a=1", "b=1", "c=1"), ("a=2", "b=1", "c=2")]
     assert combine(axes, [["a", "c"], ["b"]]) == combine(axes, ["a", "c"])
     assert combine({}) == [()]
+
+
+def test_an_experiment_of_the_user_can_be_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    (tmp_path / "conf" / "experiment" / "pilot.yaml").write_text(
+        "# @package _global_\n"
+        "defaults: [override /model: gru, override /task: copy]\n"
+        "hydra: {mode: MULTIRUN, sweeper: {params: {seed: '1,2'}}}\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    outcome = invoke("experiment=pilot", *SHORT, "hydra.sweep.dir=pilots")
+    assert outcome.status == 0, outcome.err
+    assert outcome.out.startswith("2 jobs in pilots")
