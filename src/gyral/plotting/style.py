@@ -35,6 +35,7 @@ FAMILIAR = (
     "MAGEGRU", "MAGE", "LightConv", "DynamicConv",
 )  # fmt: skip
 BASELINE: dict[str, Any] = {"color": "black", "linestyle": (0, (2, 2)), "linewidth": 1.0, "zorder": 1.5}
+GUESS: dict[str, Any] = {**BASELINE, "linestyle": (0, (1, 2)), "color": "#555555"}  # of a predictor that knows a part
 SMALL = 7  # points, of ticks and legends
 FRAMES_A_SECOND = 6
 ANIMATION_DPI = 120

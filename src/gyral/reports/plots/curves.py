@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from gyral.core.errors import OptionError
 from gyral.core.measures import BITS, MSE
 from gyral.plotting.layout import finish, label_outer, make_grid, set_limits, shared
-from gyral.plotting.style import BASELINE, add_legend
+from gyral.plotting.style import BASELINE, GUESS, add_legend
 from gyral.reports.plots.curve_data import Line, Mean, average, metrics_of, read_line
 from gyral.reports.plots.metrics import bounds_of, measure_of, metric_label
 from gyral.reports.plots.options import Options
@@ -167,11 +167,25 @@ def clip_band(
 
 
 def draw_baseline(axes: Axes, records: Sequence[RunRecord], metric: str, vertical: bool = False) -> list[float]:
-    """Draw a line at the loss of the best predictor without memory, if the metric is a loss, and return this loss."""
+    """Draw lines at the loss of the best predictor without memory and at informed guesses, and return their values."""
     values = baselines(records, metric)
+    guesses = [value for _, value in informed_guesses(records, metric)]
     for value in values:
         (axes.axvline if vertical else axes.axhline)(value, gid="baseline", **BASELINE)
-    return values
+    for value in guesses:
+        (axes.axvline if vertical else axes.axhline)(value, gid="guess", **GUESS)
+    return [*values, *guesses]
+
+
+def informed_guesses(records: Sequence[RunRecord], metric: str) -> list[tuple[str, float]]:
+    """Return the scores of predictors that know a part of what is asked, with their names, as tasks log them."""
+    name, found = metric.rpartition("/")[2], {}
+    for record in records:
+        for measure in record.measures:
+            value = measure.value(record.results)
+            if measure.floor_of == name and value is not None:
+                found[measure.label, f"{value:.3g}"] = value
+    return [(label, value) for (label, _), value in found.items()]
 
 
 def baselines(records: Sequence[RunRecord], metric: str) -> list[float]:
@@ -236,6 +250,10 @@ def _legend_entries(
     if found:
         handles.append(Line2D([], [], **BASELINE))
         texts.append("memoryless baseline" + (f" ({found.pop()})" if len(found) == 1 else ""))
+    for label in {label for panel, metric in zip(panels, metrics, strict=True)
+                  for label, _ in informed_guesses(panel.records, metric)}:  # fmt: skip
+        handles.append(Line2D([], [], **GUESS))
+        texts.append(label)
     return handles, texts
 
 

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from gyral.core.errors import OptionError
 from gyral.core.measures import main_measure
 from gyral.plotting.layout import finish, label_outer, make_grid, set_limits, shared
-from gyral.plotting.style import BASELINE, COLORS, SMALL, add_legend
+from gyral.plotting.style import BASELINE, COLORS, GUESS, SMALL, add_legend
 from gyral.reports.plots.curves import draw_baseline
 from gyral.reports.plots.metrics import bounds_of, measure_of, metric_label
 from gyral.reports.plots.options import Options
@@ -208,5 +208,7 @@ def _finish(figure: Figure, axes: Sequence[Axes], handles: dict[str, Any], *, in
     """Add the legend, with the baseline if a panel has one, and the ticks."""
     if any(line.get_gid() == "baseline" for one in axes for line in one.lines):
         handles["memoryless baseline"] = Line2D([], [], **BASELINE)
+    if any(line.get_gid() == "guess" for one in axes for line in one.lines):
+        handles["informed guess"] = Line2D([], [], **GUESS)
     add_legend(figure, list(handles.values()), list(handles))
     finish(axes, integer_x=integer_x, y_is_numeric=integer_x)
