@@ -91,9 +91,9 @@ search:
   boost: 4
 ---
 
-# gyral.{name}
+# {name}
 
-{text.partition(chr(10))[0]} `help(gyral.{name})` says the same.
+`gyral.{name}`: {text.partition(chr(10))[0]} `help(gyral.{name})` says the same.
 
 Version {version()}, source: {source_link(layer)}; cell: {source_link(layer.cell_class)}. On the command line:
 {cards or "–"}.
