@@ -8,6 +8,7 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
+import measured
 import recall
 import speeds
 
@@ -104,7 +105,7 @@ def docstring(of: Any) -> str:
     """Return a docstring as Markdown: sections of Google's style become bold headings with lists."""
     lines = []
     for line in (getdoc(of) or "").splitlines():
-        section = re.fullmatch(r"(Args|Attributes|Raises|Returns|Yields)( \(.*\))?:", line)
+        section = re.fullmatch(r"(Args|Attributes|Raises|Returns|Shapes|Yields)( \(.*\))?:", line)
         if section:
             lines += [f"**{section[1]}**{section[2] or ''}", ""]
         elif re.match(r" {4}\S+(, \S+)*: ", line) and any(text.startswith("**") for text in lines):
@@ -112,6 +113,8 @@ def docstring(of: Any) -> str:
             lines.append(f"* `{names_}`: {text}")
         elif line.startswith("        ") and lines and lines[-1].startswith("* "):
             lines[-1] += f" {line.strip()}"
+        elif line.startswith("        ") and any(text.startswith("**") for text in lines):  # a list in an entry
+            lines.append(line[4:])
         else:
             lines.append(line)
     return "\n".join(lines)
@@ -126,6 +129,7 @@ def cell_page(name: str) -> str:
     options = OmegaConf.to_container(config.model.cell, resolve=True)
     layer = layer_name(cell_class)
     parts = [
+        "---\nsearch:\n  boost: 0.5\n---",  # the page of the layer comes first
         f"# {name}",
         description("cell", name),
         f"```bash\ngyral train model={name} task=copy\n```",
@@ -134,7 +138,7 @@ def cell_page(name: str) -> str:
         listed = "\n".join(f"* `model={variant}`: {description('model', variant)}" for variant in variants)
         parts.append(f"The same cell with other options:\n\n{listed}")
     if layer:
-        parts.append(f"As a layer: `gyral.{layer}(input_size, hidden_size, …)`.")
+        parts.append(f"As a layer: [`gyral.{layer}(input_size, hidden_size, …)`](../layers/{layer}.md).")
     parts += [
         f"## {cell_class.__name__}",
         docstring(cell_class),
@@ -169,6 +173,14 @@ def layer_name(cell_class: type) -> str | None:
 
     name = cell_class.__name__.removesuffix("Cell")
     return name if name in gyral.__all__ else None
+
+
+def layer_class(cell_class: type) -> Any:
+    """Return the layer that is made of a cell, None if there is none."""
+    import gyral
+
+    name = layer_name(cell_class)
+    return getattr(gyral, name) if name else None
 
 
 def size_and_backends(name: str, config: Any) -> str:
@@ -220,14 +232,23 @@ def rows_of(group: str, choice: str) -> dict[str, dict[str, Any]]:
 
 
 def results_table(name: str) -> str:
-    """Return the rows of tables that use a cell with the published numbers."""
-    rows = [f"| `{experiment}` | {published(paper)} |" for experiment, paper in rows_of("model", name).items()]
+    """Return the rows of tables that use a cell with the published and the measured numbers."""
+    import overview
+
+    papers = rows_of("model", name)
+    rows = [
+        f"| `{experiment}` | {published(papers.get(experiment, {}))} | {measured.summary(experiment) or 'not run'} |"
+        f" {measured.link(experiment, 'cells')} |"
+        for experiment in sorted({*papers, *overview.rows_of_cell(name)})
+    ]
     if not rows:
-        return "No row of a paper uses this cell."
-    head = "| experiment | published |\n| --- | --- |"
+        return "No table has a row with this cell."
+    head = "| experiment | published | measured here | page |\n| --- | --- | --- | --- |"
     return (
-        f"Rows of papers with this cell; [Results](../results/index.md) has what was measured.\n\n{head}\n"
-        + "\n".join(rows)
+        "Rows of tables with this cell, the published values beside those measured here: mean ± standard deviation over"
+        " the seeds of this project, often at a smaller size or budget than the paper's. The pages have the"
+        " protocols.\n\n"
+        f"{head}\n" + "\n".join(rows)
     )
 
 
@@ -256,7 +277,7 @@ def task_page(name: str) -> str:
         "## Options",
         "Options are `task.<option>` on the command line.",
         options_table(node, meanings),
-        "## Published results",
+        "## Results",
         published_table(name),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -265,10 +286,15 @@ def task_page(name: str) -> str:
 def published_table(name: str) -> str:
     """Return the rows of papers on a task."""
     found = rows_of("task", name).items()
-    rows = [f"| {paper['row']} | {published(paper)} | `{experiment}` |" for experiment, paper in found]
+    rows = [
+        f"| {paper['row']} | {published(paper)} | {measured.summary(experiment) or 'not run'} |"
+        f" {measured.link(experiment, 'tasks')} | `{experiment}` |"
+        for experiment, paper in found
+    ]
     if not rows:
-        return "No published row uses this task directly."
-    return "| row | published | experiment |\n| --- | --- | --- |\n" + "\n".join(rows)
+        return "No table has a row with this task."
+    head = "| row | published | measured here | page | experiment |"
+    return f"{head}\n| --- | --- | --- | --- | --- |\n" + "\n".join(rows)
 
 
 def measured_table() -> str:

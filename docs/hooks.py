@@ -8,34 +8,78 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import measured
+import overview
+import reference
 import speeds
+import tutorials
 from cards import cell_page, index_page, measured_table, names, task_page
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from uses import table
 
 ROOT = Path(__file__).parents[1]
-SUBPACKAGES = ("cells", "nn", "ops", "data", "models", "tasks", "config", "runs", "training", "generation", "sweeps",
-               "reports", "core", "applications")  # fmt: skip
+INTERNALS = ("cells", "nn", "ops", "data", "models", "tasks", "config", "runs", "training", "generation", "sweeps",
+             "reports", "core", "applications")  # fmt: skip
 APPLICATIONS = ROOT / "src" / "gyral" / "applications"
 PAGES = {"index.md": "README.md", "benchmarks.md": "benchmarks/README.md",
          "applications/index.md": "src/gyral/applications/README.md",
          "contributing.md": "CONTRIBUTING.md", "security.md": "SECURITY.md",
          "changelog.md": "CHANGELOG.md"}  # fmt: skip
+MODULE = re.compile(r"^_target_: gyral\.(applications\.)?(\w+)", re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Fill the sections of the navigation whose pages are generated."""
-    sections = {
-        "Cells": ["cells/index.md", *(f"cells/{name}.md" for name in names("cell"))],
+    """Fill the sections of the navigation whose pages are generated. Long lists are in sections that begin closed."""
+    families = [{overview.FAMILIES[key].title: [f"cells/{cell}.md" for cell in own]}
+                for key, own in overview.families().items()]  # fmt: skip
+    layers = {name: overview.FAMILIES[_module(name)].title for name in reference.layers()}
+    sections: dict[str, list[Any]] = {
+        "Tutorials": ["tutorials/index.md", "tutorials/afternoon.md", *tutorials.pages()],
+        "Cells": ["cells/index.md", "recurrences.md", {"By family": families}],
         "Applications": ["applications/index.md", *map(application_entry, applications())],
-        "Tasks": ["tasks/index.md", *(f"tasks/{name}.md" for name in names("task"))],
-        "API reference": ["reference/gyral.md", *(f"reference/{name}.md" for name in SUBPACKAGES)],
+        "Tasks": ["tasks/index.md", {"By subject": _tasks_by_subject()}],
+        "Reference": ["reference/gyral.md", "layers/index.md", {"Layers": _grouped(layers, "layers")}],
+        "Internals": [f"reference/{name}.md" for name in INTERNALS],
     }
-    for entry in config.nav or []:
-        for title in sections.keys() & entry.keys():
-            entry[title] = sections[title]
+
+    def fill(entries: list[Any]) -> None:
+        for entry in entries:
+            if isinstance(entry, dict):
+                for title, own in entry.items():
+                    if own == []:
+                        entry[title] = sections[title]
+                    elif isinstance(own, list):
+                        fill(own)
+
+    fill(config.nav or [])
     return config
+
+
+def _module(layer: str) -> str:
+    import gyral
+
+    return str(getattr(gyral, layer).__module__).rpartition(".")[2]
+
+
+def _tasks_by_subject() -> list[dict[str, list[str]]]:
+    """Return the pages of tasks, those of each application together."""
+    from gyral.config.groups import find_config
+
+    subjects = {}
+    for name in names("task"):
+        found = MODULE.search(find_config("task", name).read_text())
+        subjects[name] = found[2].capitalize() if found and found[1] else "Memory, algorithms and text"
+    return _grouped(subjects, "tasks")
+
+
+def _grouped(titles: dict[str, str], folder: str) -> list[dict[str, list[str]]]:
+    """Return a section of the navigation for each title of pages."""
+    found: dict[str, list[str]] = {}
+    for name, title in titles.items():
+        found.setdefault(title, []).append(f"{folder}/{name}.md")
+    return [{title: own} for title, own in found.items()]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -44,23 +88,29 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages["applications/index.md"] += applications_table()
     pages |= {f"cells/{name}.md": cell_page(name) for name in names("cell")}
     pages |= {f"tasks/{name}.md": task_page(name) for name in names("task")}
-    pages |= {"cells/index.md": index_page("Cells", "cell"), "tasks/index.md": index_page("Tasks", "task")}
-    pages |= {f"reference/{name}.md": reference_page(name) for name in SUBPACKAGES}
+    pages |= {"cells/index.md": overview.page(), "tasks/index.md": index_page("Tasks", "task")}
+    pages |= {f"layers/{name}.md": reference.layer_page(name) for name in reference.layers()}
+    pages["layers/index.md"] = reference.layers_page()
+    pages |= {f"reference/{name}.md": reference.internal_page(name) for name in INTERNALS}
     pages["reference/gyral.md"] = public_page()
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
+    for path, text, pictures in tutorials.rendered():
+        files.append(File.generated(config, path, content=text))
+        for name, content in pictures.items():
+            files.append(File.generated(config, name, content=content))
     for picture in (ROOT / "results").glob("*.png"):
         files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill in the tables of speeds, uses and cells."""
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Fill in the tables of speeds, uses and cells, and the results that a page names."""
     tables = {"speed": speeds.overview, "gpu": speeds.gpu, "uses": table, "cells": measured_table}
     for name, make in tables.items():
         if (place := f"{{{{ {name} }}}}") in markdown:
             markdown = markdown.replace(place, make())
-    return markdown
+    return measured.filled(speeds.filled(markdown), str(Path(page.file.src_uri).parent))
 
 
 def copied_pages() -> Iterator[tuple[str, str]]:
@@ -115,21 +165,9 @@ def public_page() -> str:
     for name in [*functions, *(name for name in gyral.__all__ if name not in functions)]:
         found = getattr(gyral, name)
         about = (inspect.getdoc(found) or "").partition("\n\n")[0]
-        place = f"{found.__module__}.{name}"
-        rows.append(f"| [`gyral.{name}`][{place}] | {' '.join(about.replace('|', ' ').split())} |")
+        place = f"[{found.__module__}.{name}]" if name not in reference.layers() else f"(../layers/{name}.md)"
+        rows.append(f"| [`gyral.{name}`]{place} | {' '.join(about.replace('|', ' ').split())} |")
     head = (
         "# gyral\n\n[Use Gyral from Python](../how-to/python.md) shows the functions in use.\n\n| | |\n| --- | --- |\n"
     )
     return f"{head}{chr(10).join(rows)}\n\n::: gyral.train.fit\n    options: {{heading: gyral.fit}}\n"
-
-
-def reference_page(subpackage: str) -> str:
-    """Return the API reference of a subpackage: every public module."""
-    folder = ROOT / "src" / "gyral" / subpackage
-    modules = []
-    for file in sorted(folder.rglob("*.py")):
-        parts = file.relative_to(ROOT / "src").with_suffix("").parts
-        if any(part.startswith("_") and part != "__init__" for part in parts):
-            continue
-        modules.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
-    return f"# gyral.{subpackage}\n\n" + "\n\n".join(f"::: {module}" for module in modules) + "\n"

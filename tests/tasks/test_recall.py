@@ -1,12 +1,15 @@
 """Associative recall against an independent slow construction, sequence by sequence."""
 
+from itertools import product
+
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
-from gyral.tasks.recall import RecallData
+from gyral.tasks.recall import RecallData, informed_guess
 from tests.helpers.running import build_task
 
 
@@ -93,3 +96,10 @@ def test_options_out_of_bounds_are_refused(option: str, value: int, allowed: str
     with pytest.raises(OptionError) as raised:
         data(**{option: value})
     assert str(raised.value) == f"{option}={value}: must be {allowed}"
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 5])
+def test_informed_guess_is_the_share_of_the_most_frequent_digit(pairs: int) -> None:
+    rows = np.array([*product(range(10), repeat=pairs)])
+    counts = (rows[:, :, None] == np.arange(10)).sum(axis=1)
+    assert informed_guess(pairs) == pytest.approx(counts.max(axis=1).mean() / pairs)

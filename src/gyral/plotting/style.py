@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from zlib import crc32
 
 import matplotlib
 from matplotlib.animation import PillowWriter
@@ -25,7 +26,16 @@ from gyral.plotting.sizes import WIDTHS
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#332288", "#56b4e9", "#e69f00", "#8c510a", "#a0a000", "#7f7f7f")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
+# The cells of this library in an order in which those that are often compared have different colors, ten after ten.
+FAMILIAR = (
+    "RUM", "GRU", "LSTM", "EURNN", "DeltaNet", "Mamba2", "GORU", "RotationScan", "WeiNet", "RNN",
+    "DeltaProduct", "FastWeights", "LRU", "GatedDeltaNet", "URNN", "SLSTM", "MLSTM", "SLiCE", "PDSSM", "ExpRNN",
+    "Mamba", "S5", "GLA", "RWKV7", "FullURNN", "ONLSTM", "KDA", "MinGRU", "RGLRU", "DTRIV",
+    "Mamba3", "S4D", "HGRN2", "M2RNN", "GatedDeltaNet2", "MinLSTM", "MLSTMLarge", "LANTM", "NTM", "DNC",
+    "MAGEGRU", "MAGE", "LightConv", "DynamicConv",
+)  # fmt: skip
 BASELINE: dict[str, Any] = {"color": "black", "linestyle": (0, (2, 2)), "linewidth": 1.0, "zorder": 1.5}
+GUESS: dict[str, Any] = {**BASELINE, "linestyle": (0, (1, 2)), "color": "#555555"}  # of a predictor that knows a part
 SMALL = 7  # points, of ticks and legends
 FRAMES_A_SECOND = 6
 ANIMATION_DPI = 120
@@ -88,6 +98,32 @@ def line_style(index: int) -> dict[str, Any]:
         "linestyle": DASHES[index % len(DASHES)],
         "marker": MARKERS[index % len(MARKERS)],
     }
+
+
+def cell_styles(cells: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the color, dashes and marker of each row of a figure: those of its cell, the same in all figures.
+
+    Further rows of a cell have its color and other dashes, and from the second on hollow markers. If all rows have the
+    same cell, or none has a known one, the rows have the styles of `line_style`.
+
+    Args:
+        cells: the name of each row's cell, such as "GRU"; the same name for rows that differ in other options.
+    """
+    if len({*cells}) == 1:
+        return [line_style(index) for index in range(len(cells))]
+    styles = []
+    for place, cell in enumerate(cells):
+        if cell in FAMILIAR:
+            index = FAMILIAR.index(cell)
+        else:  # any cell has the same style in all figures
+            index = len(FAMILIAR) + crc32(cell.encode()) % (180 - len(FAMILIAR))
+        variant = cells[:place].count(cell)
+        look = line_style(index)
+        look["linestyle"] = DASHES[(index + variant) % len(DASHES)]
+        if variant:
+            look["markerfacecolor"] = "white"
+        styles.append(look)
+    return styles
 
 
 def format_tick(value: float, largest: float) -> str:

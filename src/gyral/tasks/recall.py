@@ -9,6 +9,7 @@ An example with length 8 (four pairs):
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -88,15 +89,45 @@ class RecallMetrics(AnswerMetrics):
         return torch.stack([torch.ones_like(is_first), is_first], dim=1)
 
 
+def informed_guess(pairs: int) -> float:
+    """Return the accuracy of the most frequent of the digits shown: the mean over all sequences of its share.
+
+    Counts of digits are independent Poisson variables with mean pairs / 10, given that their sum is that of the pairs.
+
+    Args:
+        pairs: the number of pairs, at least 1.
+    """
+    mean = pairs / DIGITS
+    shares = np.array([math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(pairs + 1)])
+    # probability that no digit is shown more often, and that the sum is that of the pairs
+    at_most = np.zeros(pairs + 1)
+    for most in range(1, pairs + 1):
+        sums = np.ones(1)
+        for _ in range(DIGITS):
+            sums = np.convolve(sums, shares[: most + 1])[: pairs + 1]
+        at_most[most] = sums[pairs] if len(sums) > pairs else 0.0
+    at_most /= at_most[-1]
+    return float(np.arange(1, pairs + 1) @ np.diff(at_most)) / pairs
+
+
 class RecallTask(DataTask[RecallData]):
     """Associative recall (Ba et al. 2016; protocol of Dangovski et al., TACL 2019, section 4.1).
 
-    A predictor without memory guesses the digit: its loss is ln 10, its accuracy 0.1. A test also reports
-    `accuracy_first_pair`, the accuracy of questions about the first pair (figure 1A of Dangovski et al.).
+    A predictor without memory guesses the digit: its loss is ln 10, its accuracy 0.1. One that knows which digits were
+    shown, but not their letters, answers with the most frequent one of them: `informed_guess` is its accuracy. A test
+    also reports `accuracy_first_pair`, the accuracy of questions about the first pair (figure 1A of Dangovski et al.).
     """
 
     data_class = RecallData
-    measures = (ACCURACY, percentage(f"accuracy_{FIRST}", "accuracy, first pair"), SEQUENCE_ACCURACY)
+    measures = (
+        ACCURACY,
+        percentage(f"accuracy_{FIRST}", "accuracy, first pair"),
+        SEQUENCE_ACCURACY,
+        percentage("informed_guess", "guess among the digits shown", at_end=True, floor_of=ACCURACY.name),
+    )
+
+    def data_metrics(self) -> dict[str, float]:
+        return {**super().data_metrics(), "informed_guess": informed_guess(self.data.pairs)}
 
     @classmethod
     def arguments(cls, data: RecallData) -> dict[str, Any]:

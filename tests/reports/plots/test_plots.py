@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
-from gyral.plotting.style import column_counts, format_tick, style
+from gyral.plotting.style import FAMILIAR, cell_styles, column_counts, format_tick, line_style, style
 from gyral.reports.plots.drawing import DRAW, plot
 from gyral.reports.plots.options import Options
 from gyral.reports.plots.panels import make_panels
@@ -215,3 +215,33 @@ def test_ticks_are_short() -> None:
     assert [format_tick(value, 5000) for value in (0, 0.05, 250, 2000, -1)] == ["0", "0.05", "250", "2,000", "−1"]
     assert [format_tick(value, 1e6) for value in (0, 5e3, 2e5, 1e6)] == ["0", "5k", "200k", "1M"]
     assert [format_tick(value, 1) for value in (1e-5, 2e-4, 0.001)] == ["10⁻⁵", "2·10⁻⁴", "0.001"]
+
+
+def test_a_cell_has_the_same_color_and_marker_in_all_figures() -> None:
+    first, second = cell_styles(["GRU", "LSTM", "RUM"]), cell_styles(["RUM", "EURNN", "GRU"])
+    assert first[0] == second[2]
+    assert first[2] == second[0]
+    signs = [(look["color"], str(look["linestyle"]), look["marker"]) for look in cell_styles(list(FAMILIAR))]
+    assert len({*signs}) == len(FAMILIAR)
+    assert len({color for color, _, _ in signs[:10]}) == 10
+    assert len({marker for _, _, marker in signs[:9]}) == 9
+
+
+def test_rows_of_one_cell_differ_in_another_sign() -> None:
+    plain, other, gru = cell_styles(["RUM", "RUM", "GRU"])
+    assert plain["color"] == other["color"] != gru["color"]
+    assert plain["linestyle"] != other["linestyle"]
+    assert other["markerfacecolor"] == "white"
+    assert cell_styles(["GRU", "GRU"]) == [line_style(0), line_style(1)]
+    assert cell_styles(["Mine", "GRU"])[0] == cell_styles(["LSTM", "Mine"])[1]
+
+
+def test_limits_contain_bands_and_nothing_is_beyond_its_bounds(tmp_path: Path) -> None:
+    for seed, last in ((1, 0.2), (2, 1.0)):
+        write(tmp_path, "rum", seed, [0.1, 0.1, last, last, last, last])
+    figure = drawn(tmp_path)
+    (axes,) = figure.axes
+    band = axes.collections[0].get_paths()[0].vertices
+    assert 0 <= band[:, 1].min() < band[:, 1].max() <= 100
+    low, high = axes.get_ylim()
+    assert low <= band[:, 1].min() < band[:, 1].max() <= high

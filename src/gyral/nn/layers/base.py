@@ -18,6 +18,7 @@ from gyral.cells.inputs import StepInputs
 from gyral.core.checks import check_boolean
 from gyral.core.errors import OptionError, UserError
 from gyral.nn.arguments import check_state
+from gyral.nn.layers.docstrings import complete_docstring
 from gyral.nn.recurrent import RecurrentBase
 from gyral.nn.tracing import is_symbolic, record_call
 
@@ -66,6 +67,11 @@ class Layer(RecurrentBase):
     """
 
     cell_class: type[RecurrentCell]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "cell_class" in vars(cls) and vars(cls).get("__doc__"):
+            cls.__doc__ = complete_docstring(cls, Layer.__doc__ or "")
 
     def __init__(
         self,

@@ -13,11 +13,11 @@ from matplotlib.patches import Patch
 from gyral.core.errors import OptionError
 from gyral.core.measures import BITS, MSE
 from gyral.plotting.layout import finish, label_outer, make_grid, set_limits, shared
-from gyral.plotting.style import BASELINE, add_legend, line_style
+from gyral.plotting.style import BASELINE, GUESS, add_legend
 from gyral.reports.plots.curve_data import Line, Mean, average, metrics_of, read_line
 from gyral.reports.plots.metrics import bounds_of, measure_of, metric_label
 from gyral.reports.plots.options import Options
-from gyral.reports.plots.panels import Panel, Series
+from gyral.reports.plots.panels import Panel, Series, row_looks
 from gyral.runs.run_record import RunRecord, select
 
 MARKED_ROWS = 5  # from this number of rows, lines have markers, too
@@ -64,10 +64,16 @@ def draw_curves(panels: Sequence[Panel], options: Options, share: bool | None = 
         share = len(set(metrics)) == 1 and len({record.task for panel in panels for record in panel.records}) == 1
     figure, axes = make_grid(len(panels), options.width, share_x=share, share_y=share)
     labels = list(dict.fromkeys(one.label for panel in panels for one in panel.series))
+    looks = row_looks(panels)
+    if len(labels) < MARKED_ROWS:  # few lines need no markers
+        looks = {label: {**look, "marker": ""} for label, look in looks.items()}
     reach: list[tuple[np.ndarray, np.ndarray]] = []
     for one, panel, metric, drawn in zip(axes, panels, metrics, rows, strict=True):
-        looks = [_look(labels.index(series.label), len(labels)) for series in panel.series]
-        extent = [_draw_row(one, row, look, seconds, options) for row, look in zip(drawn, looks, strict=True)]
+        bounds = bounds_of(measure_of(metric, panel.records))
+        extent = [
+            _draw_row(one, row, looks[series.label], seconds, options, bounds)
+            for series, row in zip(panel.series, drawn, strict=True)
+        ]
         extent += [(np.empty(0), np.array(draw_baseline(one, panel.records, metric)))]
         reach.append((np.concatenate([x for x, _ in extent]), np.concatenate([y for _, y in extent])))
         one.set_title(panel.title)
@@ -76,7 +82,7 @@ def draw_curves(panels: Sequence[Panel], options: Options, share: bool | None = 
         _set_limits(one, panel.records, metric, x, y, options)
     named = [metric_label(metric, panel.records) for panel, metric in pairs]
     label_outer(axes, [_x_label(options.x, unit)] * len(panels), named)
-    add_legend(figure, *_legend_entries(panels, rows, labels, metrics, options.seeds != "all"))
+    add_legend(figure, *_legend_entries(panels, rows, looks, metrics, options.seeds != "all"))
     finish(axes, integer_x=options.x != "time")
     for one in axes:
         place_markers(one)
@@ -114,14 +120,13 @@ def _read(series: Series, metric: str, options: Options) -> Drawn:
     return Drawn(counted, ", ".join(notes))
 
 
-def _look(index: int, rows: int) -> dict[str, Any]:
-    """Return the look of a row's line. Few lines need no markers."""
-    look = line_style(index)
-    return look if rows >= MARKED_ROWS else {**look, "marker": ""}
-
-
 def _draw_row(
-    axes: Axes, row: Drawn, look: dict[str, Any], seconds: float, options: Options
+    axes: Axes,
+    row: Drawn,
+    look: dict[str, Any],
+    seconds: float,
+    options: Options,
+    bounds: tuple[float, float] | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw a row and return the points that the limits of the axes have to contain."""
     lines = [(replace(line, x=line.x / seconds), failed) for line, failed in row.lines]
@@ -129,6 +134,7 @@ def _draw_row(
         return np.empty(0), np.empty(0)
     singles = [line for line, _ in lines]
     shown: list[Line | Mean] = [*singles]
+    bands: list[tuple[np.ndarray, np.ndarray]] = []
     if options.seeds != "all":
         mean = average(singles)
         low, high = mean.y - mean.deviation, mean.y + mean.deviation
@@ -136,7 +142,9 @@ def _draw_row(
             low, high = mean.low, mean.high
         elif "y" in options.log:  # which has no place for a band that reaches 0
             low = np.where(low > 0, low, mean.low)
+        low, high = clip_band(low, high, [line.y for line in singles], bounds)
         if len(singles) > 1:
+            bands = [(mean.x, low), (mean.x, high)]
             axes.fill_between(mean.x, low, high, color=look["color"], alpha=0.2, linewidth=0)
         axes.plot(mean.x, mean.y, gid="row", **look)
         singles = mean.rest
@@ -146,15 +154,38 @@ def _draw_row(
     for line, failed in lines:
         if failed:
             axes.plot(line.x[-1:], line.y[-1:], "x", color=look["color"], markersize=5, zorder=3)
-    return np.concatenate([line.x for line in shown]), np.concatenate([line.y for line in shown])
+    points = [*((line.x, line.y) for line in shown), *bands]
+    return np.concatenate([x for x, _ in points]), np.concatenate([y for _, y in points])
+
+
+def clip_band(
+    low: np.ndarray, high: np.ndarray, values: Sequence[np.ndarray], bounds: tuple[float, float] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a band without what the measure cannot be: beyond its bounds, or below 0 if no value of a run is."""
+    least, most = bounds or (0.0 if all((own >= 0).all() for own in values) else -np.inf, np.inf)
+    return np.clip(low, least, most), np.clip(high, least, most)
 
 
 def draw_baseline(axes: Axes, records: Sequence[RunRecord], metric: str, vertical: bool = False) -> list[float]:
-    """Draw a line at the loss of the best predictor without memory, if the metric is a loss, and return this loss."""
+    """Draw lines at the loss of the best predictor without memory and at informed guesses, and return their values."""
     values = baselines(records, metric)
+    guesses = [value for _, value in informed_guesses(records, metric)]
     for value in values:
         (axes.axvline if vertical else axes.axhline)(value, gid="baseline", **BASELINE)
-    return values
+    for value in guesses:
+        (axes.axvline if vertical else axes.axhline)(value, gid="guess", **GUESS)
+    return [*values, *guesses]
+
+
+def informed_guesses(records: Sequence[RunRecord], metric: str) -> list[tuple[str, float]]:
+    """Return the scores of predictors that know a part of what is asked, with their names, as tasks log them."""
+    name, found = metric.rpartition("/")[2], {}
+    for record in records:
+        for measure in record.measures:
+            value = measure.value(record.results)
+            if measure.floor_of == name and value is not None:
+                found[measure.label, f"{value:.3g}"] = value
+    return [(label, value) for (label, _), value in found.items()]
 
 
 def baselines(records: Sequence[RunRecord], metric: str) -> list[float]:
@@ -197,20 +228,19 @@ def place_markers(axes: Axes) -> None:
 def _legend_entries(
     panels: Sequence[Panel],
     rows: Sequence[Sequence[Drawn]],
-    labels: Sequence[str],
+    looks: dict[str, dict[str, Any]],
     metrics: Sequence[str],
     with_bands: bool,
 ) -> tuple[list[Any], list[str]]:
     """Return the handles and labels of a legend: the rows with their failed and unfinished runs, and the baseline."""
     handles: list[Any] = []
     texts = []
-    for index, label in enumerate(labels):
+    for label, look in looks.items():
         drawn = [row for panel, own in zip(panels, rows, strict=True)
                  for series, row in zip(panel.series, own, strict=True) if series.label == label]  # fmt: skip
         if not any(row.lines for row in drawn):
             continue
         notes = list(dict.fromkeys(row.note for row in drawn if row.note))
-        look = _look(index, len(labels))
         line = Line2D([], [], **look)
         with_band = with_bands and any(len(row.lines) > 1 for row in drawn)
         handles.append((Patch(color=look["color"], alpha=0.2, linewidth=0), line) if with_band else line)
@@ -220,6 +250,10 @@ def _legend_entries(
     if found:
         handles.append(Line2D([], [], **BASELINE))
         texts.append("memoryless baseline" + (f" ({found.pop()})" if len(found) == 1 else ""))
+    for label in {label for panel, metric in zip(panels, metrics, strict=True)
+                  for label, _ in informed_guesses(panel.records, metric)}:  # fmt: skip
+        handles.append(Line2D([], [], **GUESS))
+        texts.append(label)
     return handles, texts
 
 

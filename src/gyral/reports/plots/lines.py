@@ -12,8 +12,9 @@ from matplotlib.lines import Line2D
 
 from gyral.core.errors import OptionError
 from gyral.plotting.layout import finish, label_outer, make_grid, set_limits
-from gyral.plotting.style import SMALL, add_legend, line_style, without_formulas
+from gyral.plotting.style import SMALL, add_legend, cell_styles, line_style, without_formulas
 from gyral.reports.numbers import Numbers
+from gyral.reports.plots.curves import clip_band
 from gyral.reports.plots.metrics import bounds_of, metric_label
 from gyral.reports.plots.options import Options
 from gyral.reports.rows import columns_of
@@ -133,11 +134,12 @@ def _draw_section(axes: Axes, lines: Lines, options: Options) -> dict[str, Line2
     handles: dict[str, Line2D] = {}
     reach: list[float] = []
     references, sweep, main = 0, lines.section.sweep, lines.section.main
-    for index, (row, values, published) in enumerate(zip(lines.section.rows, lines.rows, lines.published, strict=True)):
-        look = line_style(index)
+    cells = [row.records[0].cell if row.records else row.name for row in lines.section.rows]
+    looks = cell_styles(cells)
+    for row, values, published, look in zip(lines.section.rows, lines.rows, lines.published, looks, strict=True):
         measured = np.isfinite(values).any(axis=0)
         if measured.any():
-            reach += _draw_row(axes, lines.x[measured], values[:, measured], look, options)
+            reach += _draw_row(axes, lines.x[measured], values[:, measured], look, options, bounds_of(main))
             handles[row.label.replace("\n", ", ")] = Line2D([], [], **look)
         if published:
             if sweep and not sweep.trains(row.experiment):
@@ -154,7 +156,14 @@ def _draw_section(axes: Axes, lines: Lines, options: Options) -> dict[str, Line2
     return handles
 
 
-def _draw_row(axes: Axes, x: np.ndarray, values: np.ndarray, look: dict[str, Any], options: Options) -> list[float]:
+def _draw_row(
+    axes: Axes,
+    x: np.ndarray,
+    values: np.ndarray,
+    look: dict[str, Any],
+    options: Options,
+    bounds: tuple[float, float] | None,
+) -> list[float]:
     """Draw the values (seeds, x) of a row, NaN where one is missing, and return the values for the axis limits."""
     if options.seeds == "all":
         for own in values:
@@ -166,7 +175,7 @@ def _draw_row(axes: Axes, x: np.ndarray, values: np.ndarray, look: dict[str, Any
         return [*mean]
     counts = np.isfinite(values).sum(axis=0)
     spread = np.sqrt(np.nansum((values - mean) ** 2, axis=0) / np.maximum(counts - 1, 1))
-    low, high = mean - spread, mean + spread
+    low, high = clip_band(mean - spread, mean + spread, [values[np.isfinite(values)]], bounds)
     axes.fill_between(x, low, high, color=look["color"], alpha=BAND, linewidth=0)
     return [*low, *high]
 

@@ -14,11 +14,11 @@ from matplotlib.patches import Patch
 from gyral.core.errors import OptionError
 from gyral.core.measures import main_measure
 from gyral.plotting.layout import finish, label_outer, make_grid, set_limits, shared
-from gyral.plotting.style import BASELINE, COLORS, SMALL, add_legend, line_style
+from gyral.plotting.style import BASELINE, COLORS, GUESS, SMALL, add_legend
 from gyral.reports.plots.curves import draw_baseline
 from gyral.reports.plots.metrics import bounds_of, measure_of, metric_label
 from gyral.reports.plots.options import Options
-from gyral.reports.plots.panels import Panel
+from gyral.reports.plots.panels import Panel, row_looks
 from gyral.reports.tables.entries import standard_deviation
 from gyral.runs.run_record import RunRecord, measures_of
 
@@ -163,7 +163,8 @@ def draw_parameters(panels: Sequence[Panel], options: Options) -> Figure:
     """
     metrics, results = read_results(panels, options)
     shown = dict.fromkeys(result.label for own in results for result in own)
-    looks = {label: {**line_style(index), "linestyle": "", "markersize": 5} for index, label in enumerate(shown)}
+    found = row_looks(panels)
+    looks = {label: {**found[label], "linestyle": "", "markersize": 5} for label in shown}
     same = len(set(metrics)) == 1
     figure, axes = make_grid(len(panels), options.width, share_x=same, share_y=same)
     reach: list[tuple[list[float], list[float]]] = []
@@ -207,5 +208,7 @@ def _finish(figure: Figure, axes: Sequence[Axes], handles: dict[str, Any], *, in
     """Add the legend, with the baseline if a panel has one, and the ticks."""
     if any(line.get_gid() == "baseline" for one in axes for line in one.lines):
         handles["memoryless baseline"] = Line2D([], [], **BASELINE)
+    if any(line.get_gid() == "guess" for one in axes for line in one.lines):
+        handles["informed guess"] = Line2D([], [], **GUESS)
     add_legend(figure, list(handles.values()), list(handles))
     finish(axes, integer_x=integer_x, y_is_numeric=integer_x)

@@ -1,0 +1,158 @@
+"""What this project measured for each row of a table, from results/records, and the page that shows it."""
+
+import os
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from gyral.reports.catalogue import Sweep, containing
+from gyral.reports.measures import with_measures
+from gyral.reports.numbers import Numbers
+from gyral.reports.rows import Row, columns_of, in_column, rows_of
+from gyral.reports.tables.solved_table import solved_count
+from gyral.runs.names import describe_option
+from gyral.runs.records import read
+from gyral.runs.run_record import RunRecord
+
+ROOT = Path(__file__).parents[1]
+SHOWN = re.compile(r"<!-- gyral report sweep=results/records/(\S+)")
+MOST = 6  # columns that are listed one by one
+
+
+class Measured(NamedTuple):
+    """The results of a row in a column of its table.
+
+    Attributes:
+        experiment: the row, as its name on the command line.
+        column: the column as it is printed, such as "task.delay = 500"; empty if there is none.
+        settings: the settings in which the runs differ from the table's.
+        text: mean ± standard deviation over the seeds, or how many of them solve the task.
+        mean: the mean.
+        is_best: whether no other row of the table has a better mean in this column, to the digits that are printed.
+    """
+
+    experiment: str
+    column: str
+    settings: str
+    text: str
+    mean: float
+    is_best: bool
+
+    @property
+    def place(self) -> str:
+        """The column and the settings, such as "length=30, learning rate=0.003"."""
+        return ", ".join(filter(None, (self.column, self.settings.replace(" = ", "="))))
+
+
+@cache
+def records() -> list[RunRecord]:
+    """Return all records but those that were transcribed from older tables."""
+    return [record for record in read(ROOT / "results" / "records")[0] if not record.transcribed]
+
+
+@cache
+def cells() -> dict[str, str]:
+    """Return the class of the cell of each experiment, as its configuration names it, without models of other parts."""
+    found = {}
+    for record in records():
+        cell = record.options.get("model.cell._target_")
+        if record.experiment and cell:
+            found[record.experiment] = str(cell)
+    return dict(sorted(found.items()))
+
+
+@cache
+def all_measured() -> list[Measured]:
+    """Return the results of all rows of all tables, without the transcribed ones."""
+    found: list[Measured] = []
+    for table in containing(record.experiment for record in records()):
+        sweep = with_measures(table, records())
+        own = list(_of_sweep(sweep, rows_of(sweep, records())))
+        for one in own:
+            alike = [other for other in own if other.settings == one.settings]
+            if not (sweep.column or "").startswith("optimizer."):  # whose best value counts
+                alike = [other for other in alike if other.column == one.column]
+            same = [other.mean for other in alike]
+            best = max(same) if sweep.main.higher_is_better else min(same)
+            digits = sweep.main.digits
+            is_alone = len({other.experiment for other in alike}) == 1
+            found.append(one._replace(is_best=not is_alone and round(one.mean, digits) == round(best, digits)))
+    return found
+
+
+def _of_sweep(sweep: Sweep, rows: list[Row]) -> Iterator[Measured]:
+    numbers = Numbers(rows, sweep)
+    for row in rows:
+        if not sweep.trains(row.experiment):
+            continue
+        _, *overrides = row.label.split("\n")
+        words = [override.lstrip("+~").partition("=") for override in overrides]
+        settings = ", ".join(describe_option(key, value) for key, _, value in words)
+        for column in columns_of(sweep, rows):
+            runs = numbers.of(in_column(sweep, row, column), f"test/{sweep.main.name}", column)
+            values = [value for _, value in runs if value is not None]
+            if not values:
+                continue
+            title = sweep.head(column) if column else ""
+            text = f"{fmean(values):.{sweep.main.digits}f}"
+            if sweep.layout == "solved":
+                text = f"{solved_count(sweep, values)} of {len(values)} seeds"
+            elif len(values) > 1:
+                text += f" ± {stdev(values):.{sweep.main.digits}f}"
+            yield Measured(row.experiment, title, settings, text, fmean(values), False)
+
+
+@cache
+def page_of(experiment: str) -> str | None:
+    """Return the page, relative to docs/, that shows the records of an experiment."""
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        for folder in SHOWN.findall(page.read_text()):
+            if f"{experiment}/".startswith(f"{folder}/"):
+                return page.relative_to(ROOT / "docs").as_posix()
+    return None
+
+
+def title_of(page: str) -> str:
+    """Return the title of a page."""
+    found = re.search(r"^# (.+)$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
+    assert found is not None, page
+    return found[1]
+
+
+def link(experiment: str, start: str) -> str:
+    """Return a link to the page that shows an experiment, from a page in the folder `start`; empty without a page."""
+    page = page_of(experiment)
+    return f"[{title_of(page)}]({os.path.relpath(page, start)})" if page else ""
+
+
+def summary(experiment: str) -> str:
+    """Return the results of an experiment in one line, empty if it did not run: "99.9 ± 0.1 at length=30 / …"."""
+    own = [one for one in all_measured() if one.experiment == experiment]
+    if len(own) > MOST:
+        own = [one for one in own if not one.settings] or own
+        return f"{fmean(one.mean for one in own):.1f} (mean of {len(own)} columns)"
+    return " / ".join(f"{one.text} at {one.place}" if one.place else one.text for one in own)
+
+
+def value(experiment: str, place: str = "") -> str:
+    """Return one result: mean ± standard deviation, or the number of seeds that solve the task.
+
+    Raises:
+        ValueError: there is no such result.
+    """
+    own = {one.place: one.text for one in all_measured() if one.experiment == experiment}
+    if place not in own:
+        raise ValueError(f"{experiment} {place}: no such result; there are {list(own)}")
+    return own[place]
+
+
+def filled(text: str, start: str) -> str:
+    """Return a page in the folder `start` with its placeholders `{{ measured <experiment> <place> }}` filled in.
+
+    `{{ results <experiment> }}` is the link to the page that shows the experiment.
+    """
+    text = re.sub(r"\{\{ measured (\S+)(?: (\S+))? \}\}", lambda match: value(match[1], match[2] or ""), text)
+    return re.sub(r"\{\{ results (\S+) \}\}", lambda match: link(match[1], start), text)

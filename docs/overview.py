@@ -1,0 +1,188 @@
+"""The overview of all cells: what each keeps, what it costs, where it won here, and when to use it."""
+
+import math
+import re
+from functools import cache
+from typing import Any, NamedTuple
+
+import measured
+import recall
+import speeds
+from cards import composed, description, layer_class, names, target
+
+SIZES = 64, 128  # two hidden sizes, which tell how a state grows
+GROUPS = "atlas_small"
+EXPONENTS = {0: "", 1: "N", 2: "N²", 3: "N³"}
+
+
+class Family(NamedTuple):
+    """The cells whose layers are in one module of `gyral.nn.layers`.
+
+    Attributes:
+        title: the name of the family.
+        over_time: how it is computed over a sequence.
+        use: when to use it.
+    """
+
+    title: str
+    over_time: str
+    use: str
+
+
+FAMILIES = {
+    "gated": Family("Gated networks", "step by step", "the default on short sequences; tracks states at any length"),
+    "rotations": Family("Rotations", "step by step", "copying with one vector; RUM with λ = 1 recalls pairs"),
+    "unitary": Family("Unitary networks", "step by step", "copying over hundreds of steps"),
+    "nonlinear": Family("Nonlinear recurrences", "step by step", "state tracking together with recall"),
+    "fast_weights": Family("Fast weights", "step by step", "recall of pairs in short sequences"),
+    "fast_slow": Family("Fast-slow networks", "step by step", "language models of characters on little data"),
+    "delta": Family("Delta rule", "chunks", "recall of pairs, long contexts; parity with negative eigenvalues"),
+    "linear_attention": Family("Matrix memories", "chunks", "language modelling and recall in long contexts"),
+    "scans": Family("Diagonal recurrences", "parallel", "long signals and streams; the fastest to train"),
+    "state_tracking": Family("Parallel state tracking", "parallel", "state tracking that must train in parallel"),
+    "memory": Family("External memories", "step by step", "algorithms that read and write a tape"),
+    "graph": Family("Edges between steps", "step by step", "texts with links between mentions"),
+    "convolution": Family("Convolutions", "parallel", "local patterns; a finite window"),
+    "": Family("Other cells", "step by step", ""),
+}
+
+
+def family_of(name: str) -> str:
+    """Return the key in `FAMILIES` of a cell."""
+    layer = layer_class(target(composed(f"model={name}").model.cell._target_))
+    return layer.__module__.rpartition(".")[2] if layer else ""
+
+
+@cache
+def families() -> dict[str, list[str]]:
+    """Return the names of the cells of each family, in the order of `FAMILIES`."""
+    found: dict[str, list[str]] = {key: [] for key in FAMILIES}
+    for name in names("cell"):
+        found[family_of(name)].append(name)
+    return {key: own for key, own in found.items() if own}
+
+
+def state_leaves(name: str, size: int) -> dict[str, int]:
+    """Return how many numbers each field of a cell's state has with a hidden size."""
+    from torch import Tensor
+    from torch.utils._pytree import tree_leaves
+
+    from gyral.config.instantiation import make
+
+    cell: Any = make(composed(f"model={name}"), "model.cell")(size, hidden_size=size)
+    state = cell.init_state(1)
+    found: dict[str, int] = {}
+    for field, value in state._asdict().items():
+        leaves = [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+        found[field] = sum(leaf.numel() for leaf in leaves)
+    return found
+
+
+def state_formula(name: str) -> str:
+    """Return the fields of a cell's state with their sizes, such as "hidden N, memory N²/4", by its default options."""
+    small, large = (state_leaves(name, size) for size in SIZES)
+    terms = []
+    for field, count in small.items():
+        if not count:
+            continue
+        power = round(math.log2(large[field] / count))
+        factor = count / SIZES[0] ** power
+        if power not in EXPONENTS or not math.isclose(factor * SIZES[1] ** power, large[field]):
+            terms.append(f"{field} {large[field]:,} at N = {SIZES[1]}")
+            continue
+        unit = EXPONENTS[power]
+        if factor >= 1:
+            shown = f"{factor:,.6g} {unit}".strip() if factor != 1 or not unit else unit
+        else:
+            shown = f"{unit}/{1 / factor:.4g}"
+        terms.append(f"{field} {shown}")
+    return ", ".join(terms)
+
+
+def rows_of_cell(name: str) -> list[str]:
+    """Return the experiments that have trained a cell."""
+    own = composed(f"model={name}").model.cell._target_
+    return [experiment for experiment, cell in measured.cells().items() if cell == own]
+
+
+def won(name: str) -> str:
+    """Return links to the pages of the results in which no other row is better than one of a cell."""
+    best = {one.experiment for one in measured.all_measured() if one.is_best} & {*rows_of_cell(name)}
+    links = dict.fromkeys(filter(None, (measured.link(experiment, "cells") for experiment in sorted(best))))
+    return ", ".join(links) or "–"
+
+
+def solved_groups(name: str) -> str:
+    """Return how many of the five groups the best row of a cell solves with all seeds, a dash if none was run."""
+    counts: dict[str, int] = {}
+    for one in measured.all_measured():
+        if one.experiment.startswith(f"{GROUPS}/") and one.experiment in rows_of_cell(name):
+            solved = re.fullmatch(r"(\d+) of \1 seeds", one.text) is not None
+            counts[one.experiment] = counts.get(one.experiment, 0) + solved
+    return f"{max(counts.values())}" if counts else "–"
+
+
+def table() -> str:
+    """Return the overview of all cells as a table in Markdown."""
+    speed = {row["model"]: row["train_ratio"] for row in speeds.measurements() if speeds.is_main(row)}
+    lines = []
+    for key, own in families().items():
+        family = FAMILIES[key]
+        for name in own:
+            recalled = recall.accuracy(name)
+            if recall.accuracy(f"{name}:lambd=1") != "–":
+                recalled += f"; λ = 1: {recall.accuracy(f'{name}:lambd=1')}"
+            lines.append(
+                [
+                    f"[`{name}`]({name}.md)",
+                    family.title,
+                    state_formula(name),
+                    family.over_time,
+                    family.use,
+                    won(name),
+                    speeds.number(speed.get(name), ".2f"),
+                    recalled,
+                    solved_groups(name),
+                ]
+            )
+    head = ["cell", "family", "keeps", "over time", "use it for", "nothing was better on"]
+    return speeds.table([*head, "time × torch's GRU", "recall, %", "groups"], lines, len(head))
+
+
+def page() -> str:
+    """Return the page of all cells."""
+    listed = "\n".join(f"| [`{name}`]({name}.md) | {description('cell', name)} |" for name in names("cell"))
+    return f"""---
+hide: [toc]
+search:
+  boost: 2
+---
+
+# All cells
+
+[Which cell should I use?](../which-cell.md) starts from a problem. This table compares all cells; it scrolls sideways.
+
+{table()}
+
+* **keeps**: the fields of the state of one row and their sizes, with hidden size N and default options. This is
+  all that a cell knows of the past, and all that a stream has to store.
+* **over time**: whether steps wait for each other in training. Cells with *chunks* or *parallel* have a form
+  that does not.
+* **nothing was better on**: the pages of the [results](../results/index.md) on which no other row has a better
+  mean in a table or column. Ties count, and a cell that was not run cannot win.
+* **time × torch's GRU**: forward and backward pass relative to `torch.nn.GRU` of the same size in the same run,
+  on a CPU; below 1 is faster. {speeds.conditions()}, batch × time × hidden size {speeds.MAIN}. [Backends and
+  speed](../speed.md) has all sizes and a GPU.
+* **recall, %**: [associative recall](../results/recall.md#all-cells) with five pairs after 600 steps. One of
+  the digits shown, without memory of their letters, is right in 35.8 %.
+* **groups**: how many of the five groups of the [atlas of state tracking](../results/atlas.md) the cell solves
+  with every seed, in the better of its variants.
+
+A dash means that it was not measured.
+
+## By name
+
+| cell | |
+| --- | --- |
+{listed}
+"""
