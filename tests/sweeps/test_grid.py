@@ -2,7 +2,9 @@
 
 import itertools
 import json
+import os
 import shlex
+import signal
 from pathlib import Path
 
 import matplotlib
@@ -12,6 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from gyral.core.cache import cache_directory
 from gyral.reports import catalogue as sweeps
+from gyral.tasks.base import SequenceTask
 from tests.helpers.running import SMALL, choices, compose_config, invoke, load_last, spawn
 from tests.helpers.wandb_log import of_type, read_records
 
@@ -246,3 +249,26 @@ def test_joblib_runs_the_jobs_of_a_sweep_side_by_side(tmp_path: Path) -> None:
     again = spawn("-m", "src.train", "-m", *arguments, f"hydra.sweep.dir={tmp_path}/wider", "model.cell.hidden_size=2")
     assert again.status == 0, again.err
     assert set(markers(tmp_path / "wider").values()) == {"DONE"}
+
+
+@pytest.mark.parametrize("sweep", ["-m", "sweep=rum_paper_fig4"])
+def test_ctrl_c_prints_the_command_that_continues_the_sweep(
+    sweep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    rows = ["task=copy", "model=rnn,gru"] if sweep == "-m" else ["experiment=rum_paper/fig4/rnn", "task.delay=3"]
+    command = [sweep, *SHORT, *rows, "seed=1,2", f"hydra.sweep.dir={tmp_path}"]
+    with monkeypatch.context() as context:
+        context.setattr(SequenceTask, "on_train_batch_end", interrupted)
+        outcome = invoke(*command)
+    assert outcome.status == 130
+    last = outcome.err.rstrip().splitlines()[-1]
+    assert last.startswith("Stopped. To continue the sweep: python -m src.train ")
+    assert shlex.split(last.partition(": ")[2])[3:] == command
+    if sweep == "-m":
+        assert "Stopped. To resume this run alone: " in outcome.err
+        outcome = invoke(*command)
+        assert outcome.status == 0, outcome.err
+        assert len([*tmp_path.rglob("DONE")]) == 4

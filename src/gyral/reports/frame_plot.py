@@ -91,8 +91,8 @@ def _draw_bars(axes: "Axes", rows: "dict[str, pandas.DataFrame]", y: str) -> Non
     axes.set_yticks(range(len(rows)), list(map(without_formulas, rows)))
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel(_label(y))
-    set_limits(axes, "x", np.array(reach), log=False, bounds=_bounds(y))
+    axes.set_xlabel(_label(y, _unit(rows)))
+    set_limits(axes, "x", np.array(reach), log=False, bounds=_bounds(_unit(rows)))
 
 
 def _draw_lines(axes: "Axes", rows: "dict[str, pandas.DataFrame]", x: str, y: str, log: str | None) -> None:
@@ -114,19 +114,23 @@ def _draw_lines(axes: "Axes", rows: "dict[str, pandas.DataFrame]", x: str, y: st
         reach += [*(means - spreads), *(means + spreads)]
     numbers = np.concatenate([own["_place"].to_numpy(dtype=float) for own in rows.values()])
     axes.set_xlabel(describe_option(x, "").removesuffix(" = "))
-    axes.set_ylabel(_label(y))
+    axes.set_ylabel(_label(y, _unit(rows)))
     set_limits(axes, "x", numbers, log=fits_log(numbers) if log is None else "x" in log, bounds=None)
-    set_limits(axes, "y", np.array(reach), log="y" in (log or ""), bounds=_bounds(y))
+    set_limits(axes, "y", np.array(reach), log="y" in (log or ""), bounds=_bounds(_unit(rows)))
     add_legend(cast("Figure", axes.get_figure()), *axes.get_legend_handles_labels())
 
 
-def _bounds(y: str) -> tuple[float, float] | None:
-    """Return the smallest and the largest possible value of a metric that is in %."""
-    return (0.0, 100.0) if "accuracy" in y else None
+def _bounds(unit: str) -> tuple[float, float] | None:
+    """Return the smallest and the largest possible value of a metric with a unit."""
+    return (0.0, 100.0) if unit == "%" else None
 
 
-def _label(y: str) -> str:
-    return y.replace("/", " ").replace("_", " ") + (" (%)" if _bounds(y) else "")
+def _unit(rows: "dict[str, pandas.DataFrame]") -> str:
+    return str(next(iter(rows.values())).unit.iloc[0])
+
+
+def _label(y: str, unit: str) -> str:
+    return y.replace("/", " ").replace("_", " ") + (f" ({unit})" if unit else "")
 
 
 def _numbers(runs: "pandas.DataFrame", y: str | None) -> tuple["pandas.DataFrame", str]:

@@ -19,6 +19,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.plain import as_config, plain_values
+from gyral.config.resolvers import validation_interval
 from gyral.config.roles import PROCESS, SELECTION, SETTING, role_of
 from gyral.config.trust import check_names
 from gyral.core.errors import OptionError, UserError, hide_passwords
@@ -49,6 +50,7 @@ LAST_CHECKPOINT, BEST_CHECKPOINT = "checkpoints/last.ckpt", "checkpoints/best.ck
 PREVIOUS_CHECKPOINT = "checkpoints/previous.ckpt"  # the last one before the last
 WANDB = "wandb"
 BUDGET = "trainer.max_steps"
+EARLIER_INTERVAL = 250  # of validations, the default before it followed BUDGET
 HORIZONS = ("steps", "total_steps", "T_max")  # options of schedules, also of torch's, that are the length of a run
 METRICS, EXAMPLES, LOG, LOCK = "metrics.csv", "examples.txt", "train.log", ".lock"
 FILES = (CONFIG, OVERRIDES, PROVENANCE, MEASURES, DONE, FAILED, METRICS, EXAMPLES, LOG, LOCK)
@@ -296,7 +298,7 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
     elif run.results is None and run.checkpoint is None:
         return None
     else:
-        wanted = resolve(config)
+        wanted = _with_earlier_interval(run.config, resolve(config))
         saved = _add_defaults(plain_values(run.config), plain_values(wanted))
         difference = first_difference(identity_of(saved), identity_of(plain_values(wanted)))
         if difference:
@@ -313,6 +315,16 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
         start = f"Resuming from {run.checkpoint}" if run.checkpoint else "No checkpoint found; starting from step 0"
         log.info("%s%s", start, code)
     return run
+
+
+def _with_earlier_interval(saved: DictConfig, wanted: DictConfig) -> DictConfig:
+    """Return a wanted configuration with the default interval of a run of an earlier version, unless it is given."""
+    key = "trainer.val_check_interval"
+    has_default = OmegaConf.select(wanted, key) == validation_interval(OmegaConf.select(wanted, BUDGET))
+    is_given = any(override.startswith(f"{key}=") for override in HydraConfig.get().overrides.task)
+    if has_default and not is_given and OmegaConf.select(saved, key) == EARLIER_INTERVAL:
+        wanted.trainer.val_check_interval = EARLIER_INTERVAL
+    return wanted
 
 
 def lengthened(run: Run, steps: Any) -> Run:
