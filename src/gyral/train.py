@@ -49,7 +49,7 @@ def train(config: DictConfig) -> float:
                 log.info("This run is DONE and is not trained again.")
     results = read_results(run.directory)
     if hydra.mode == RunMode.RUN:  # a sweep ends with the table of all its runs
-        print_results(run.directory, results, published_results(run.directory) if config.paper else None)
+        print_results(run.directory, results, published_results(run.directory) if run.config.get("paper") else None)
         given = None if config.resume else list(hydra.overrides.task)
         print_next_commands(run.directory, run.config, given, hydra.runtime.choices["model"], generates)
     return results["monitor"]
