@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from matplotlib import image
 
+from gyral.core.measures import OF_OBJECTIVES
+from gyral.core.measures import printed as printed_metric
 from gyral.runs.metrics_file import read_metrics
 from tests.helpers.running import (
     SMALL_COPY,
@@ -32,6 +34,10 @@ def table(outcome: Outcome) -> dict[str, str]:
     return dict(re.findall(r"│ (\S.*?) +│ (.*?) +│", outcome.out))
 
 
+def as_printed(name: str, value: float) -> str:
+    return printed_metric(name, value, OF_OBJECTIVES, digits=8)
+
+
 @pytest.mark.parametrize("checkpoint", ["best", None])
 def test_evaluation_equals_the_final_metrics_of_training(run: Path, checkpoint: str | None) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
@@ -39,7 +45,7 @@ def test_evaluation_equals_the_final_metrics_of_training(run: Path, checkpoint: 
     printed = table(invoke(f"run={run}", "split=test", *choice, entry="evaluate"))
     results = json.loads((run / "DONE").read_text())
     names = ("test/loss", "test/accuracy", "test/sequence_accuracy", "test/baseline")
-    assert {name: float(printed[name]) for name in names} == pytest.approx({n: results[n] for n in names}, abs=1e-6)
+    assert {name: printed[name] for name in names} == {name: as_printed(name, results[name]) for name in names}
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()} == before
 
 
@@ -47,7 +53,8 @@ def test_the_numbers_are_saved(run: Path, tmp_path: Path) -> None:
     printed = table(invoke(f"run={run}", f"save={tmp_path / 'a.json'}", entry="evaluate"))
     saved = json.loads((tmp_path / "a.json").read_text())
     assert re.fullmatch(r"GRU\S*, step 8", saved["title"])
-    assert {name: f"{value:.8g}" for name, value in saved["numbers"].items()} == printed
+    assert {name: as_printed(name, value) for name, value in saved["numbers"].items()} == printed
+    assert printed["test/accuracy"] == f"{100 * saved['numbers']['test/accuracy']:.1f} %"
     invoke(f"run={run}", f"save={tmp_path / 'a.md'}", entry="evaluate")
     assert f"| test/loss | {printed['test/loss']} |\n" in (tmp_path / "a.md").read_text()
 
@@ -58,13 +65,12 @@ def test_a_file_of_another_kind_is_refused(run: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_other_splits_and_checkpoints_have_other_metrics(run: Path) -> None:
-    scores = {
-        (split, checkpoint): table(
-            invoke(f"run={run}", f"split={split}", f"checkpoint={checkpoint}", entry="evaluate")
-        )[f"{split}/loss"]
-        for split, checkpoint in (("test", "best"), ("val", "best"), ("train", "best"), ("val", "last"))
-    }
+def test_other_splits_and_checkpoints_have_other_metrics(run: Path, tmp_path: Path) -> None:
+    scores = {}
+    for split, checkpoint in (("test", "best"), ("val", "best"), ("train", "best"), ("val", "last")):
+        words = (f"run={run}", f"split={split}", f"checkpoint={checkpoint}", f"save={tmp_path / 'a.json'}")
+        assert invoke(*words, entry="evaluate").status == 0
+        scores[split, checkpoint] = json.loads((tmp_path / "a.json").read_text())["numbers"][f"{split}/loss"]
     assert len(set(scores.values())) == 4
     steps, values = read_metrics(run, "val/loss")
     assert float(scores["val", "last"]) == pytest.approx(values[-1], abs=1e-6)

@@ -178,7 +178,8 @@ def test_a_record_has_the_curves_of_its_run(folder: Path) -> None:
 
 def test_the_numbers_of_runs_are_a_tidy_frame(folder: Path) -> None:
     runs = gyral.list_runs(folder, options=["model.cell.hidden_size", "task.delay"])
-    assert [*runs.columns[:9]] == ["run", "task", "row", "column", "seed", "state", "metric", "value", "published"]
+    names = ["run", "task", "row", "column", "seed", "state", "metric", "value", "unit", "published"]
+    assert [*runs.columns[:10]] == names
     [failed] = runs[runs.run == str(folder / "failed")].itertuples()
     assert (failed.state, failed.task, failed.row) == ("FAILED", "recall", "GRU")
     assert runs[runs.state == "FAILED"][["metric", "value"]].isna().all(axis=None)

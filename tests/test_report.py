@@ -23,7 +23,7 @@ from tests.helpers.written import TABLE1, write_run
         (["figure=target_kernel", "run={}"], "run={}: must be a run directory, one that holds config.yaml"),
         (["run={}"], "run={}: needs figure=<name>, the figure to draw from the run"),
         (["sweep={}", "save=table.doc"], "save=table.doc: must end in one of .html, .md, .tex, .csv, .pdf, .svg, .png"),
-        (["sweep={}", "columns=[]"], "columns=[]: must be heads of columns, such as [accuracy,parameters]"),
+        (["sweep={}", "columns=[]"], "columns=[]: must be heads of columns or options, such as [optimizer.lr,"),
         (["figure=derivatives", "columns=a"], "columns=a: is an option of tables, not of figures"),
         (["sweep={}", "save=t.md", "width=page"], "width=page: needs save=<file> with a table (.tex) or a plot"),
         (["sweep={}", "save=t.tex", "width=9"], "width=9: must be one of column, page"),

@@ -99,6 +99,7 @@ from gyral.nn.layers import SLiCE as SLiCE
 from gyral.nn.layers import WeiNet as WeiNet
 from gyral.nn.recurrent import Recurrent as Recurrent
 from gyral.reports.frame import list_runs as list_runs
+from gyral.reports.frame_plot import plot as plot
 from gyral.train import fit as fit
 from gyral.training.build import build as build
 from gyral.training.build import load as load

@@ -16,6 +16,7 @@ from gyral.config import offers
 from gyral.config.plain import plain_values
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
+from gyral.core.measures import printed
 from gyral.runs.directory import load_run
 from gyral.runs.evaluation_report import EvaluationReport, Request, output_file
 from gyral.runs.names import model_name
@@ -62,9 +63,9 @@ def evaluate(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, f
     trainer = build.build_trainer(build.single_process(run.config), run.directory, callbacks=[])
     checkpoint = checkpoints.choose_checkpoint(run.directory, config.checkpoint)
     metrics = loop.evaluate(trainer, task, split, checkpoint)
-    print_metrics(f"{checkpoint} (step {step})", metrics)
+    print_metrics(f"{checkpoint} (step {step})", metrics, task.measures)
     if path is not None:
-        rows = [(name, f"{value:.8g}") for name, value in metrics.items()]
+        rows = [(name, printed(name, value, task.measures, digits=8)) for name, value in metrics.items()]
         EvaluationReport(title, ("metric", split), rows, numbers=metrics).write(path)
         print(path)
     return metrics

@@ -49,10 +49,21 @@ def train(config: DictConfig) -> float:
                 log.info("This run is DONE and is not trained again.")
     results = read_results(run.directory)
     if hydra.mode == RunMode.RUN:  # a sweep ends with the table of all its runs
-        print_results(run.directory, results)
+        print_results(run.directory, results, published_results(run.directory) if run.config.get("paper") else None)
         given = None if config.resume else list(hydra.overrides.task)
         print_next_commands(run.directory, run.config, given, hydra.runtime.choices["model"], generates)
     return results["monitor"]
+
+
+def published_results(directory: Path) -> dict[str, str]:
+    """Return what was published for the row of a table that a run is of."""
+    from gyral.core.side_outputs import SideOutput
+    from gyral.reports import published  # now: most runs are of no table
+
+    found: dict[str, str] = {}
+    with SideOutput("The published numbers", "to see them: the report of the table").guard():
+        found = published.published_results(directory)
+    return found
 
 
 def check_launcher() -> None:
@@ -131,7 +142,7 @@ def stoppable(run: Run) -> Iterator[None]:
             is_written, is_done = ((run.directory / name).is_file() for name in (CONFIG, DONE))
             if is_written and not is_done:  # else there is nothing to resume
                 words = [*program("train"), f"resume={relative_path(run.directory)}", *needed_trust(run.config)]
-                log.info("Stopped. To resume: %s", typed(words))
+                log.info("Stopped. To resume%s: %s", " this run alone" if run.sweep else "", typed(words))
             raise
 
 

@@ -7,11 +7,12 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from gyral.config.groups import choices, load_choice, load_table
+from gyral.config.groups import choices, leave_out, load_choice, load_table
 from gyral.config.tables import SOURCE
 from gyral.core.errors import UserError
 from gyral.reports import catalogue
-from tests.helpers.running import compose_config, invoke
+from tests.helpers.running import SMALL_RECALL, compose_config, invoke
+from tests.helpers.written import write_run
 
 TABLE: dict[str, Any] = {
     "experiment": "mine/first",
@@ -166,3 +167,58 @@ def test_every_published_value_has_a_source(name: str) -> None:
         missing = [key for key in SOURCE if source[key] in (None, "")]
         assert not missing, f"{row}: the source of its published values lacks {', '.join(missing)}"
         assert isinstance(source["verified"], bool | str)
+
+
+BROKEN = {
+    "no yaml": "rows: [",
+    "no rows": "experiment: broken\nreport: {}\n",
+    "an unknown layout": "experiment: broken\nreport: {layout: tabel}\nrows: {gru: {model: gru}}\n",
+    "an unknown measure": "experiment: broken\nreport: {measure: rogue1}\nrows: {gru: {model: gru}}\n",
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_table_costs_one_line_and_no_report(
+    write: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    write()
+    (tmp_path / "conf" / "table" / "broken.yaml").write_text(BROKEN[fault])
+    leave_out.cache_clear()
+    for experiment in ("mine/first/gru", "broken/gru"):
+        write_run(tmp_path / "outputs", experiment, accuracy=0.5)
+    outcome = invoke("sweep=outputs", entry="report")
+    assert outcome.status == 0, outcome.err
+    assert "Mine" in outcome.out  # the other table
+    assert "Runs on" in outcome.out  # the runs of the broken one, as those of no table
+    assert invoke("sweep=outputs", entry="report").status == 0
+    (line,) = caplog.messages  # a process prints it once
+    assert "broken.yaml: " in line
+    assert line.endswith("; this table is left out")
+    assert invoke("sweep=broken", entry="report").error
+    assert invoke("experiment=mine/first/gru", "--cfg", "job").status == 0
+
+
+def test_the_shortest_table(write: Any, tmp_path: Path) -> None:
+    (tmp_path / "conf" / "table" / "short.yaml").write_text(
+        "experiment: short\nreport: {}\nprotocol: {task: recall}\nrows: {gru: {model: gru}, lstm: {model: lstm}}\n"
+    )
+    write_run(tmp_path / "outputs", "short/gru", accuracy=0.284)
+    outcome = invoke("sweep=outputs", entry="report")
+    assert outcome.status == 0, outcome.err
+    assert "28.4" in outcome.out
+
+
+def test_a_sweep_of_models_needs_no_rows(write: Any, tmp_path: Path) -> None:
+    (tmp_path / "conf" / "sweep").mkdir()
+    (tmp_path / "conf" / "sweep" / "own.yaml").write_text(
+        "# @package _global_\ndefaults: [_base, override /task: recall, _self_]\n"
+        "hydra: {sweeper: {params: {model: 'gru,lstm', seed: 1}}}\n"
+    )
+    options = (*SMALL_RECALL, "trainer.max_steps=2", "task.val_size=4", "task.test_size=4")
+    outcome = invoke("sweep=own", *(option for option in options if option != "task=recall"))
+    assert outcome.status == 0, outcome.err
+    assert "Runs on recall" in outcome.out
+    runs = [*(tmp_path / "outputs" / "sweep" / "own").rglob("DONE")]
+    assert len(runs) == 2
+    assert all("model=" in str(run) for run in runs)
+    assert "LSTM" in invoke("sweep=own", entry="report").out

@@ -124,7 +124,9 @@ def run_train(words: list[str], needs: str | None) -> None:
         assert "python -m src.train" in invoke("--help").out
         return
     if any(word.startswith("resume=") for word in words):
-        assert invoke(*words).status == 0
+        longer = f"trainer.max_steps={2 * SHORT['trainer.max_steps']}"
+        outcome = invoke(*(longer if word.startswith("trainer.max_steps=") else word for word in words))
+        assert outcome.status == 0, outcome.err
         return
     overrides = composable(words)
     config = compose_config(*(word for word in overrides if not word.startswith("hydra.")))

@@ -23,12 +23,15 @@ class Recorder(SimpleNamespace):
             callback_metrics={},
             global_step=0,
             max_steps=max_steps,
-            val_check_batch=interval,
-            enable_validation=interval is not None,
+            fit_loop=SimpleNamespace(epoch_loop=SimpleNamespace(_should_check_val_fx=self._validates)),
+            interval=interval,
             lightning_module=task,
             default_root_dir="",
             saved=[],
         )
+
+    def _validates(self, _: Any) -> bool:
+        return self.interval is not None and self.global_step % self.interval == 0
 
     def save_checkpoint(self, path: Path) -> None:
         self.saved.append((Path(path).name, self.global_step))

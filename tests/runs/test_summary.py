@@ -71,3 +71,17 @@ def test_next_commands_can_be_pasted(
     assert commands[0].endswith(f"evaluate 'run={directory}' split=val")
     assert commands[1].endswith(f"generate 'run={directory}'")
     assert commands[2:] == [] if comparison is None else commands[2].endswith(comparison)
+
+
+def test_published_numbers_are_beside_those_of_the_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    published = {"test/accuracy": "61.0 %", "parameters": "14,000?", "finding": "stays at the baseline"}
+    print_results(tmp_path, RESULTS, published)
+    lines = [[part.strip() for part in re.split("[│┃]", line)[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    cells = {line[0]: line[1:] for line in lines if len(line) == 3}
+    assert cells[""] == ["this run", "published"]
+    assert cells["test accuracy"] == ["87.5 %", "61.0 %"]
+    assert cells["parameters"] == ["13,710", "14,000?"]
+    assert cells["finding of the paper"] == ["", "stays at the baseline"]
+    assert cells["seconds per step"] == ["0.0123", ""]
+    print_results(tmp_path, RESULTS, {})
+    assert "this run" not in capsys.readouterr().out

@@ -2,7 +2,9 @@
 
 import itertools
 import json
+import os
 import shlex
+import signal
 from pathlib import Path
 
 import matplotlib
@@ -13,6 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from gyral.config.overrides import combine
 from gyral.core.cache import cache_directory
 from gyral.reports import catalogue as sweeps
+from gyral.tasks.base import SequenceTask
 from tests.helpers.running import SMALL, choices, compose_config, invoke, load_last, spawn
 from tests.helpers.wandb_log import of_type, read_records
 
@@ -303,3 +306,26 @@ def test_an_experiment_of_the_user_can_be_a_sweep(tmp_path: Path, monkeypatch: p
     outcome = invoke("experiment=pilot", *SHORT, "hydra.sweep.dir=pilots")
     assert outcome.status == 0, outcome.err
     assert outcome.out.startswith("2 jobs in pilots")
+
+
+@pytest.mark.parametrize("sweep", ["-m", "sweep=rum_paper_fig4"])
+def test_ctrl_c_prints_the_command_that_continues_the_sweep(
+    sweep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    rows = ["task=copy", "model=rnn,gru"] if sweep == "-m" else ["experiment=rum_paper/fig4/rnn", "task.delay=3"]
+    command = [sweep, *SHORT, *rows, "seed=1,2", f"hydra.sweep.dir={tmp_path}"]
+    with monkeypatch.context() as context:
+        context.setattr(SequenceTask, "on_train_batch_end", interrupted)
+        outcome = invoke(*command)
+    assert outcome.status == 130
+    last = outcome.err.rstrip().splitlines()[-1]
+    assert last.startswith("Stopped. To continue the sweep: python -m src.train ")
+    assert shlex.split(last.partition(": ")[2])[3:] == command
+    if sweep == "-m":
+        assert "Stopped. To resume this run alone: " in outcome.err
+        outcome = invoke(*command)
+        assert outcome.status == 0, outcome.err
+        assert len([*tmp_path.rglob("DONE")]) == 4

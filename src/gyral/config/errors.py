@@ -7,7 +7,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from gyral.config.groups import choices
+from gyral.config.groups import choices, fault_of
 from gyral.config.mistakes import suggest
 from gyral.config.overrides import parse, text
 from gyral.core.commands import typed
@@ -69,6 +69,8 @@ def _describe_composition(causes: list[BaseException]) -> str:
             return f"{cause.override}: cannot be parsed; {_parsable(str(cause.override))}"
         if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
             group, _, name = cause.missing_cfg_file.partition("/")
+            if fault := fault_of(group, name):
+                return str(fault)
             names = choices(group)
             if names:
                 return f"{group}={name}: {suggest_name(name, names)}must be one of {', '.join(names)}"

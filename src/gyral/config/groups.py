@@ -1,7 +1,9 @@
 """Configuration folders and the choices of their groups."""
 
+import logging
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -9,6 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 from gyral.config import tables
 from gyral.config.signatures import constructor_defaults
 from gyral.config.tables import Table
+from gyral.core.errors import UserError
+
+log = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).parents[1]
 CHECKOUT = PACKAGE.parents[1]
@@ -49,13 +54,24 @@ def served(group: str) -> dict[str, Path]:
         return tables.files(config_folders())
     if group in ("experiment", tables.COLUMN):
         names = groups()  # once: it lists folders
-        found = [tables.read(file, names) for file in tables.files(config_folders()).values()]
-        named = [(table.columns if group == tables.COLUMN else table.experiments, table.file) for table in found]
-        return {choice: file for choices, file in named for choice in choices}
+        found: dict[str, Path] = {}
+        for file in tables.files(config_folders()).values():
+            try:
+                table = tables.read(file, names)
+                found |= dict.fromkeys(table.columns if group == tables.COLUMN else table.experiments, file)
+            except UserError as error:
+                leave_out(str(error))
+        return found
     if group == "model":
         cells = {name: file for name, file in _files("cell").items() if not name.startswith("_")}
         return cells | _files("model")
     return _files(group) if group in ("cell", "task") else {}
+
+
+@cache  # a command asks for the tables many times
+def leave_out(fault: str) -> None:
+    """Print a line about a table that cannot be used. It is no reason to refuse what does not need this table."""
+    log.warning("%s; this table is left out", fault)
 
 
 def load_table(file: Path) -> Table:
@@ -64,9 +80,27 @@ def load_table(file: Path) -> Table:
 
 
 def find_config(group: str, name: str) -> Path:
-    """Return the file that has a choice; the path in Gyral's own folder if there is no such file."""
+    """Return the file that has a choice; the path in Gyral's own folder if there is no such file.
+
+    Raises:
+        UserError: the choice is of a table that cannot be used.
+    """
     candidates = [folder / group / f"{name}.yaml" for folder in config_folders()]
-    return next((file for file in candidates if file.is_file()), None) or served(group).get(name, candidates[0])
+    found = next((file for file in candidates if file.is_file()), None) or served(group).get(name)
+    if found is None and (fault := fault_of(group, name)):
+        raise fault
+    return found or candidates[0]
+
+
+def fault_of(group: str, name: str) -> UserError | None:
+    """Return the error of the table that has a row or column of this name but cannot be used, None without one."""
+    found = tables.files(config_folders()).values() if group in ("experiment", tables.COLUMN) else ()
+    for file in (file for file in found if tables.may_have(file, name)):
+        try:
+            _ = load_table(file).experiments
+        except UserError as error:
+            return error
+    return None
 
 
 def load_choice(group: str, name: str) -> DictConfig:

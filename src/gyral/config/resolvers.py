@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -16,6 +17,7 @@ from gyral.core.errors import OptionError
 
 RUN_CONFIG = "config.yaml"  # the saved configuration in a run directory
 LONGEST_NAME = 180  # file systems allow 255 bytes
+VALIDATIONS = 20  # of a run, so that a short one has a curve, too
 
 
 def data_dir() -> str:
@@ -65,6 +67,11 @@ def base_name(choice: str) -> str:
     return choice.rpartition("/")[2]
 
 
+def row_folder(experiment: str | None) -> str:
+    """Return the folder of the jobs of a row in the directory of a sweep, "" for a sweep without rows."""
+    return f"{base_name(experiment)}/" if experiment else ""
+
+
 def not_in_directories(*shown: str) -> list[str]:
     """Return the keys of options that do not name the directory of a job, besides those that its folders show."""
     return [*shown, *NOT_IN_DIRECTORIES]
@@ -83,5 +90,17 @@ def trained_row(table: str, row: str, seed: int) -> str:
     return f"outputs/sweep/{table}/{row}/seed={seed}"
 
 
-for resolver in (data_dir, run_directory, directory_name, base_name, not_in_directories, trained_row):
+def validation_interval(max_steps: Any) -> Any:
+    """Return trainer.val_check_interval: the steps between validations of which a run has `VALIDATIONS`, or fewer.
+
+    A number of steps that is not allowed is returned as it is, so that the error of the run names trainer.max_steps.
+    """
+    is_count = isinstance(max_steps, int) and not isinstance(max_steps, bool)
+    return max(1, -(-max_steps // VALIDATIONS)) if is_count else max_steps
+
+
+for resolver in (
+    *(data_dir, run_directory, directory_name, base_name, row_folder, not_in_directories, trained_row),
+    validation_interval,
+):
     OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)

@@ -126,10 +126,11 @@ class Table:
 
     @property
     def axes(self) -> dict[str, list[Any]]:
-        """The values of each key that the sweep varies, the rows first."""
+        """The values of each key that the sweep varies, the rows first; the seed is 1 unless the table has seeds."""
         rows = [name for name in self.experiments if not name.rpartition("/")[2].startswith("_")]
         columns = {COLUMN: [*self.columns]} if self.columns else {}
-        return {"experiment": rows, **columns, **(self.content.get("sweep") or {})}
+        axes = {"experiment": rows, **columns, **(self.content.get("sweep") or {})}
+        return axes if "seed" in axes else axes | {"seed": [1]}
 
     @property
     def choose(self) -> dict[str, Any]:
@@ -200,6 +201,12 @@ def files(folders: Iterable[Path]) -> dict[str, Path]:
         for file in sorted((folder / GROUP).glob("*.yaml")):
             found.setdefault(file.stem, file)
     return found
+
+
+def may_have(file: Path, choice: str) -> bool:
+    """Return whether a choice has the name of the rows of a table, which may be damaged."""
+    named = re.search(r"^experiment: *([^\s#]+)", file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    return named is not None and choice.startswith(f"{named[1].strip(chr(34) + chr(39))}/")
 
 
 def read(file: Path, groups: Iterable[str]) -> Table:

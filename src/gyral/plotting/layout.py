@@ -71,6 +71,11 @@ def shared(values: Sequence[Sequence[float]], is_shared: bool) -> list[np.ndarra
     return [np.concatenate(own)] * len(own) if is_shared else own
 
 
+def fits_log(values: np.ndarray) -> bool:
+    """Return whether a logarithmic axis fits: positive numbers over at least a factor of ten."""
+    return bool(values.min() > 0 and values.max() >= 10 * values.min())
+
+
 def set_limits(axes: Axes, axis: str, values: np.ndarray, *, log: bool, bounds: tuple[float, float] | None) -> None:
     """Set the limits of an axis around finite values with a margin.
 

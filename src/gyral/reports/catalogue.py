@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gyral.config.groups import choices, load_table, served
+from gyral.config.groups import choices, leave_out, load_table, served
 from gyral.config.overrides import combine, undefer_option, values_of_text
 from gyral.config.roles import PROCESS, role_of
 from gyral.config.tables import COLUMN, PROTOCOL
@@ -140,8 +140,8 @@ def load(name: str) -> Sweep:
     report = table.content["report"]
     return Sweep(
         name,
-        report["title"],
-        check_choice("report.layout", report["layout"], LAYOUTS),
+        str(report.get("title", name)),
+        check_choice("report.layout", report.get("layout", LAYOUTS[0]), LAYOUTS),
         str(report.get("measure", ACCURACY.name)),
         report.get("column"),
         {key: list(map(str, values)) for key, values in table.axes.items()},
@@ -160,16 +160,25 @@ def load(name: str) -> Sweep:
 
 
 def named() -> tuple[Sweep, ...]:
-    """Return the sweeps of all tables."""
-    return tuple(load(name) for name in sorted(served("sweep")))
+    """Return the sweeps of all tables, without those that cannot be used, about which a line is printed."""
+    return _usable(served("sweep"))
 
 
 def containing(experiments: Iterable[str | None]) -> tuple[Sweep, ...]:
-    """Return the sweeps of the tables that have one of these experiments."""
+    """Return the sweeps of the tables that have one of these experiments, as `named` does."""
     wanted = {experiment for experiment in experiments if experiment}
     tables = served("experiment") if wanted else {}
-    names = {tables[experiment].stem for experiment in wanted if experiment in tables}
-    return tuple(load(name) for name in sorted(names))
+    return _usable({tables[experiment].stem for experiment in wanted if experiment in tables})
+
+
+def _usable(names: Iterable[str]) -> tuple[Sweep, ...]:
+    found = []
+    for name in sorted(names):
+        try:
+            found.append(load(name))
+        except UserError as error:
+            leave_out(f"{served('sweep')[name]}: {error}")
+    return tuple(found)
 
 
 def find(where: str) -> Path:

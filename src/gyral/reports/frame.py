@@ -15,7 +15,7 @@ from gyral.runs.records import read
 if TYPE_CHECKING:
     import pandas
 
-COLUMNS = ("run", "task", "row", "column", "seed", "state", "metric", "value", "published")
+COLUMNS = ("run", "task", "row", "column", "seed", "state", "metric", "value", "unit", "published")
 
 
 def list_runs(directory: str | PathLike[str] = "outputs", options: Sequence[str] = ()) -> "pandas.DataFrame":
@@ -26,8 +26,8 @@ def list_runs(directory: str | PathLike[str] = "outputs", options: Sequence[str]
     * `run`: the run directory or the record file, for `gyral.load` or `pandas.read_csv(f"{run}/metrics.csv")`;
     * `task`, `seed`, and `state`, such as "DONE";
     * `row`, the model with the options in which the runs differ, and `column`, such as a value of the table's column;
-    * `metric`, such as "test/accuracy", its `value` as tables print it, such as an accuracy in %, and the value that is
-      `published` for the row.
+    * `metric`, such as "test/accuracy", its `value` as tables print it, such as an accuracy in %, the `unit`, such as
+      "%", "nats" or "", and the value that is `published` for the row.
 
     A run that is not DONE has one line without a number. A run that cannot be read is left out with a warning.
 
@@ -55,7 +55,13 @@ def list_runs(directory: str | PathLike[str] = "outputs", options: Sequence[str]
         run, row = number.run, ", ".join(number.row.label.split("\n"))
         own = (run.place, run.task, row, number.column, run.config["seed"], run.state)
         given = run.options if options else {}
-        values = (number.metric or None, number.value, number.published, *(given.get(key) for key in options))
+        values = (
+            number.metric or None,
+            number.value,
+            number.unit,
+            number.published,
+            *(given.get(key) for key in options),
+        )
         lines.append((*own, *values))
     frame = pandas.DataFrame(lines, columns=[*COLUMNS, *options])
     return frame.astype({"value": float, "published": float})

@@ -4,6 +4,7 @@ import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
+from gyral.core.measures import loss_unit
 from gyral.reports.catalogue import Sweep
 from gyral.reports.rows import GROUP, Row
 from gyral.runs.run_record import RunRecord
@@ -25,6 +26,7 @@ class Number:
         metric: its name in the results of runs, such as test/accuracy; "" for a run that is not DONE.
         value: the number as tables print it, such as an accuracy in %.
         published: the published value.
+        unit: the unit of both, such as "%" or "nats"; "" if they have none.
     """
 
     run: RunRecord
@@ -33,6 +35,7 @@ class Number:
     metric: str
     value: float | None
     published: float | None
+    unit: str = ""
 
 
 class Numbers:
@@ -69,12 +72,14 @@ def _numbers_of(row: Row, run: RunRecord, sweep: Sweep | None) -> Iterator[Numbe
         yield Number(run, row, own, "", None, None)
     measures = [*(sweep.measures.values() if sweep else ()), *run.measures]
     scales = {measure.name: measure.scale for measure in measures}
+    units = dict.fromkeys(("loss", "baseline"), loss_unit(run.metrics)) | {m.name: m.unit for m in measures}
     of_tables = {measure.name for measure in measures if not measure.at_end}
     for full_name, value in run.metrics.items():
         split, slash, name = full_name.rpartition("/")
         measure, column = _place(name, own, of_tables, sweep)
         published = row.published(measure, column) if split in ("test", "") else None
-        yield Number(run, row, column, f"{split}{slash}{measure}", scales.get(measure, 1) * value, published)
+        printed = scales.get(measure, 1) * value
+        yield Number(run, row, column, f"{split}{slash}{measure}", printed, published, units.get(measure, ""))
     loss, baseline = run.metrics.get("test/loss"), run.metrics.get("test/baseline")
     if loss is not None and baseline is not None:  # a transcribed record may lack one
         yield Number(run, row, own, RATIO, loss / baseline, None)

@@ -11,11 +11,11 @@ from typing import Any
 
 from gyral.config.roles import IN_FOLDERS, settings_of
 from gyral.reports.catalogue import Plan, Sweep, job_of
+from gyral.runs.directory import BUDGET
 from gyral.runs.names import describe_option, row_names
 from gyral.runs.run_record import RunRecord, select
 
-BUDGET = "trainer.max_steps"  # runs that differ in it are in one row of the layouts whose entries have their steps
-WITH_STEPS = ("table", "curves")
+WITH_STEPS = ("table", "curves")  # layouts with the steps of each entry, so that runs that differ in BUDGET are one row
 GROUP = re.compile(r"\d+ [a-z]+")  # of test examples
 UNVERIFIED = "?"  # the mark of published values that nobody has compared with the document
 AVERAGE = "average"  # the published average over the lines of the layout "tasks"

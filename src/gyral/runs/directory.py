@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import Parameter
 from logging.handlers import MemoryHandler
 from pathlib import Path
@@ -16,9 +16,10 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hydra.utils import get_object
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.plain import as_config, plain_values
+from gyral.config.resolvers import validation_interval
 from gyral.config.roles import PROCESS, SELECTION, SETTING, role_of
 from gyral.config.trust import check_names
 from gyral.core.errors import OptionError, UserError, hide_passwords
@@ -30,7 +31,7 @@ from gyral.core.signatures import parameters_of
 from gyral.runs.measures import FILE as MEASURES
 from gyral.runs.measures import write_measures
 from gyral.runs.moved import check_current
-from gyral.runs.provenance import OVERRIDES, PROVENANCE, git_commit, read_provenance, write_provenance
+from gyral.runs.provenance import OVERRIDES, PROVENANCE, git_commit, read_overrides, read_provenance, write_provenance
 from gyral.runs.saved_files import read_config, read_json, write_config, write_yaml
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,9 @@ RESULTS = ("test/loss", "test/baseline", *COUNTS)  # that every report needs; sc
 LAST_CHECKPOINT, BEST_CHECKPOINT = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
 PREVIOUS_CHECKPOINT = "checkpoints/previous.ckpt"  # the last one before the last
 WANDB = "wandb"
+BUDGET = "trainer.max_steps"
+EARLIER_INTERVAL = 250  # of validations, the default before it followed BUDGET
+HORIZONS = ("steps", "total_steps", "T_max")  # options of schedules, also of torch's, that are the length of a run
 METRICS, EXAMPLES, LOG, LOCK = "metrics.csv", "examples.txt", "train.log", ".lock"
 FILES = (CONFIG, OVERRIDES, PROVENANCE, MEASURES, DONE, FAILED, METRICS, EXAMPLES, LOG, LOCK)
 
@@ -62,6 +66,7 @@ class Run:
         results: the final metrics of a run that is DONE, else None.
         checkpoint: the last checkpoint, from which training resumes, or None for a fresh start.
         is_new: whether the files of the run are not written yet.
+        is_longer: whether the files of the run say that it has fewer steps.
     """
 
     directory: Path
@@ -69,6 +74,7 @@ class Run:
     results: dict[str, float] | None = None
     checkpoint: Path | None = None
     is_new: bool = False
+    is_longer: bool = False
 
     @property
     def identity(self) -> str:
@@ -250,6 +256,8 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
         write_yaml(run.directory / OVERRIDES, HydraConfig.get().overrides.task)
         write_provenance(run.directory, sweep_name())
         write_config(run.directory / CONFIG, plain_values(run.config))
+    if run.is_longer:
+        _write_length(run)
     (run.directory / FAILED).unlink(missing_ok=True)
     for unfinished in run.directory.glob("*.tmp"):  # of a process that was killed while it wrote a file
         unfinished.unlink()
@@ -297,13 +305,17 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
     run = _read_run(directory)
     if config.resume is not None:
         run = load_run(directory, config.get("trust"), "resume")
-        extra = [o for o in HydraConfig.get().overrides.task if not o.startswith(("resume=", "trust="))]
+        given = [o for o in HydraConfig.get().overrides.task if not o.startswith(("resume=", "trust="))]
+        extra = [override for override in given if not override.startswith(f"{BUDGET}=")]
         if extra:
-            raise OptionError("resume", config.resume, f"uses the run's saved configuration; leave out {extra[0]}")
+            reason = f"uses the run's saved configuration, with {BUDGET}=<more steps> at most; leave out {extra[0]}"
+            raise OptionError("resume", config.resume, reason)
+        if given:
+            run = lengthened(run, config.trainer.max_steps)
     elif run.results is None and run.checkpoint is None:
         return None
     else:
-        wanted = resolve(config)
+        wanted = _with_earlier_interval(run.config, resolve(config))
         saved = _add_defaults(plain_values(run.config), plain_values(wanted))
         difference = first_difference(identity_of(saved), identity_of(plain_values(wanted)))
         if difference:
@@ -320,6 +332,57 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
         start = f"Resuming from {run.checkpoint}" if run.checkpoint else "No checkpoint found; starting from step 0"
         log.info("%s%s", start, code)
     return run
+
+
+def _with_earlier_interval(saved: DictConfig, wanted: DictConfig) -> DictConfig:
+    """Return a wanted configuration with the default interval of a run of an earlier version, unless it is given."""
+    key = "trainer.val_check_interval"
+    has_default = OmegaConf.select(wanted, key) == validation_interval(OmegaConf.select(wanted, BUDGET))
+    is_given = any(override.startswith(f"{key}=") for override in HydraConfig.get().overrides.task)
+    if has_default and not is_given and OmegaConf.select(saved, key) == EARLIER_INTERVAL:
+        wanted.trainer.val_check_interval = EARLIER_INTERVAL
+    return wanted
+
+
+def lengthened(run: Run, steps: Any) -> Run:
+    """Return a run with more steps, which continues from its last checkpoint, also if it is DONE.
+
+    Raises:
+        OptionError: the run has as many steps already, has ended before its last step, has no checkpoint, or has a
+            schedule that ends with the run, so that another length would have changed its steps from the start.
+    """
+    values = plain_values(run.config)
+    before = values["trainer"].get("max_steps")
+    if steps == before:
+        return run
+    if not (isinstance(steps, int) and isinstance(before, int) and steps > before):
+        raise OptionError(BUDGET, steps, f"must be more than {before}, the steps of {run.directory}")
+    scheduler = values.get("scheduler") or {}
+    ends = next((key for key in HORIZONS if scheduler.get(key) == before), None)
+    if ends is not None:
+        reason = f"scheduler.{ends}={before} ends with the run in {run.directory}: a longer one differs from its start"
+        instead = f"train a new run with {BUDGET}={steps}, or one from its weights: weights={run.directory}"
+        raise OptionError(BUDGET, steps, f"{reason}; {instead}")
+    if run.results is not None and run.results["steps"] < before:
+        ended = f"{run.directory} ended after {run.results['steps']:.0f} of its {before} steps"
+        raise OptionError(BUDGET, steps, f"{ended}, by early stopping or pruning; train a new run without it")
+    if run.checkpoint is None:
+        raise OptionError(BUDGET, steps, f"{run.directory} has no checkpoint from which it could continue")
+    config = as_config({**values, "trainer": {**values["trainer"], "max_steps": steps}})
+    return replace(run, config=config, results=None, is_longer=True)
+
+
+def _write_length(run: Run) -> None:
+    """Write the number of steps of a run that is longer than before to its files.
+
+    DONE is removed first and the configuration written last: if the process is killed in between, the run is that of
+    before, and is tested again when it resumes.
+    """
+    (run.directory / DONE).unlink(missing_ok=True)
+    kept = [override for override in read_overrides(run.directory) if not override.startswith(f"{BUDGET}=")]
+    overrides = [*kept, f"{BUDGET}={run.config.trainer.max_steps}"]
+    write_yaml(run.directory / OVERRIDES, OmegaConf.create(overrides))
+    write_config(run.directory / CONFIG, plain_values(run.config))
 
 
 def _add_defaults(saved: Any, wanted: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from gyral.config.overrides import undefer_option
 from gyral.core.commands import program, typed
 from gyral.core.errors import UserError
-from gyral.core.measures import LARGEST, Measure, Remark, is_number
+from gyral.core.measures import LARGEST, Measure, Remark, is_number, printed
 from gyral.runs.directory import METRICS, flatten
 from gyral.runs.metrics_file import logged_metrics, read_metrics
 
@@ -126,7 +126,7 @@ class RunRecord:
 
     def __repr__(self) -> str:
         metrics = {name: value for name, value in self.metrics.items() if name.startswith("test/")}
-        shown = "".join(f", {name} = {value:.4g}" for name, value in metrics.items())
+        shown = "".join(f", {name} = {printed(name, value, self.measures)}" for name, value in metrics.items())
         return f"<run {self.place}: {self.cell} on {self.task}, {self.state}{shown}>"
 
     def __fspath__(self) -> str:

@@ -1,7 +1,7 @@
 """What the terminal shows at the end of a run: the final metrics, and the commands that come next. Imports no torch."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,20 @@ from rich.table import Table
 from gyral.config.plain import plain_values
 from gyral.config.trust import trust_words
 from gyral.core.commands import program, typed
-from gyral.core.measures import loss_unit
+from gyral.core.measures import Measure, loss_unit, printed
 from gyral.runs.measures import read_measures
 
 COMPARED = ("lstm", "gru")  # a run is compared with the first of these models that differs from its own
 SEEDS = "seed=1,2,3"
 
 
-def print_results(directory: Path, results: dict[str, float]) -> None:
+def print_results(directory: Path, results: dict[str, float], published: Mapping[str, str] | None = None) -> None:
     """Print the table at the end of a run, and the run directory on a separate line.
 
     Args:
         directory: the run directory.
         results: the final metrics, as in DONE.
+        published: what was published for the row of a table, see `gyral.reports.published`; a column has it.
 
     Raises:
         UserError: an earlier version wrote the run.
@@ -33,10 +34,10 @@ def print_results(directory: Path, results: dict[str, float]) -> None:
     loss, baseline = results["test/loss"], results["test/baseline"]
     factor = baseline / loss if loss > 0 else math.inf
     unit = loss_unit(results)
-    printed = {measure.label: (measure, measure.value(results)) for measure in measures}
+    found = {measure.label: (measure, results.get(f"test/{measure.name}")) for measure in measures}
     scores = {
-        f"test {label}": f"{value:.{measure.digits}f} {measure.unit}".rstrip()
-        for label, (measure, value) in printed.items()
+        f"test {label}": printed(measure.name, value, [measure])
+        for label, (measure, value) in found.items()
         if value is not None and label != unit  # the loss of regression is its mean squared error
     }
     described = [remark.data for remark in remarks if remark.data and results.get(f"test/{remark.name}")]
@@ -49,7 +50,17 @@ def print_results(directory: Path, results: dict[str, float]) -> None:
         "parameters": f"{results['parameters']:,.0f}",
         "seconds per step": f"{seconds:.3g}" if (seconds := results.get("seconds_a_step")) else "not measured",
     }
-    _print_table(rows)
+    beside = (
+        {}
+        if not published
+        else {
+            **{f"test {measure.label}": published.get(f"test/{measure.name}", "") for measure in measures},
+            "parameters": published.get("parameters", ""),
+        }
+    )
+    if published and "finding" in published:
+        rows["finding of the paper"], beside["finding of the paper"] = "", published["finding"]
+    _print_table(rows, beside)
     print(f"run directory: {relative_path(directory)}")
 
 
@@ -100,16 +111,19 @@ def relative_path(directory: Path) -> Path:
     return directory.relative_to(here) if directory.is_relative_to(here) else directory
 
 
-def print_metrics(title: str, metrics: dict[str, float]) -> None:
-    """Print metrics with eight significant digits, so that two evaluations can be compared."""
+def print_metrics(title: str, metrics: dict[str, float], measures: Iterable[Measure]) -> None:
+    """Print the metrics of an evaluation as reports do, and losses with eight digits, by which two can be compared."""
     print(title)
-    _print_table({name: f"{value:.8g}" for name, value in metrics.items()})
+    _print_table({name: printed(name, value, [*measures], digits=8) for name, value in metrics.items()})
 
 
-def _print_table(rows: dict[str, str]) -> None:
-    table = Table(show_header=False)
+def _print_table(rows: dict[str, str], published: Mapping[str, str] | None = None) -> None:
+    """Print names and values, and beside them the published values, if there are any."""
+    table = Table(show_header=bool(published))
     table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    table.add_column("this run", overflow="fold")
+    if published:
+        table.add_column("published", overflow="fold")
     for name, value in rows.items():
-        table.add_row(name, value)
+        table.add_row(name, value, *([published.get(name, "")] if published else []))
     Console().print(table)

@@ -2,6 +2,7 @@
 
 import math
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -20,15 +21,19 @@ from gyral.config.groups import choices, load_choice, load_table, served
 from gyral.config.overrides import combine, undefer_option
 from gyral.config.roles import NOT_IN_DIRECTORIES
 from gyral.config.tables import PROTOCOL
+from gyral.core.commands import program, typed
 from gyral.core.errors import JobError, OptionError, SweepError, UserError
-from gyral.core.measures import main_measure
+from gyral.core.measures import Measure, main_measure, printed
 from gyral.core.ranks import launched, refuse
+from gyral.core.signals import Interrupted
 from gyral.runs.directory import DONE, check_links, flatten, read_results
 from gyral.runs.measures import read_measures
 from gyral.runs.moved import check_current
 from gyral.runs.saved_files import read_yaml, write_yaml
+from gyral.sweeps.duration import describe_seconds, expected_seconds, finished_runs, unfinished_jobs
 from gyral.sweeps.launchers.base import FinishedJob, SweepLauncher
 
+LONG = 60.0  # seconds from which it is worth a line how long the other jobs take
 PLAN = "multirun.yaml"  # the configuration of the sweep that was last started in a directory
 
 
@@ -43,6 +48,7 @@ class BaseSweeper(Sweeper):
     config: DictConfig
     launcher: SweepLauncher
     after_sweep: Callable[[DictConfig], None] | None
+    is_estimated = False  # whether the user knows how long the sweep takes
 
     def __init__(self, params: dict[str, Any] | None = None) -> None:
         self.params = params or {}
@@ -97,13 +103,21 @@ class BaseSweeper(Sweeper):
 
         failures: list[str] = []
         raised: BaseException | None = None
-        for count, finished in enumerate(self.launcher.run(announced()), 1):
+        started = time.monotonic()
+        for count, finished in enumerate(self._outcomes(announced()), 1):
             if finished.error:
                 failures.append(describe_failure(finished))
             if parallel:
                 print(f"{count} of {total} {describe_outcome(finished)}", flush=True)
             else:  # the reason of a failure was printed by the job
                 print(f"FAILED {finished.job.name}" if finished.error else describe_outcome(finished), flush=True)
+            if not self.is_estimated and not finished.error and not finished.was_done:
+                self.is_estimated = True
+                seconds = (time.monotonic() - started) * (total - count)
+                if seconds >= LONG:
+                    left = "other job takes" if total - count == 1 else f"other {total - count} jobs take"
+                    print(f"The {left} about {describe_seconds(seconds)}{self.one_by_one}", flush=True)
+            started = started if parallel else time.monotonic()
             yield finished
             if finished.error and not isinstance(finished.error, JobError):
                 raised = raised or finished.error
@@ -117,8 +131,29 @@ class BaseSweeper(Sweeper):
             failed = "1 job" if len(failures) == 1 else f"{len(failures)} jobs"
             raise SweepError(f"{failed} of {total} failed, see above; the same command retries all that are not DONE")
 
+    def _outcomes(self, jobs: Iterator[tuple[int, Sequence[str]]]) -> Iterator[FinishedJob]:
+        """Yield the outcomes of jobs. If the sweep is stopped, print the command that continues it."""
+        try:
+            yield from self.launcher.run(jobs)
+        except (Interrupted, KeyboardInterrupt):
+            print(f"Stopped. To continue the sweep: {command_line()}", file=sys.stderr, flush=True)
+            raise
+
+    @property
+    def one_by_one(self) -> str:
+        """What is added to a duration of jobs if several may run at the same time."""
+        return " one after another" if self.launcher.in_other_processes else ""
+
     def conclude(self) -> None:
         """Print the end of the sweep; called when all jobs have ended, before failed ones are listed."""
+
+
+def command_line() -> str:
+    """Return the command of this process as a user types it."""
+    words = list(map(undefer_option, sys.argv[1:]))
+    if any(word.startswith("sweep=") for word in words):
+        words = [word for word in words if word not in ("-m", "--multirun")]
+    return typed([*program("train"), *words])
 
 
 def check_launched(arguments: Sequence[str]) -> None:
@@ -178,6 +213,7 @@ class Grid(BaseSweeper):
         if trials:
             keys = ", ".join(axis[0].partition("=")[0] for axis in chosen)
             counted += f", first {len(trials)} with {seed} to choose {keys}"
+        counted += self.describe_work([*trials, *jobs])
         print(counted, f", all with {' '.join(shared)}" if shared else "", sep="", flush=True)
         started = jobs
         if trials:
@@ -189,6 +225,17 @@ class Grid(BaseSweeper):
         if len(started) < len(jobs):
             counted = f"{len(jobs) - len(started)} of {len(jobs)} jobs did not start"
             raise SweepError(f"{counted}: no run with {seed} has finished for them, see above")
+
+    def describe_work(self, jobs: Sequence[Sequence[str]]) -> str:
+        """Return how many jobs are DONE, and about how long the others take, as far as finished runs tell."""
+        runs = finished_runs(self.directory, jobs)
+        left = unfinished_jobs(jobs, self.directory, runs)
+        done = f", {len(jobs) - len(left)} DONE" if len(left) < len(jobs) else ""
+        seconds = expected_seconds(left, runs)
+        if seconds is None:
+            return done
+        self.is_estimated = True
+        return f"{done}, about {describe_seconds(seconds)}{self.one_by_one}"
 
     def name_by(self, varied: Sequence[str]) -> None:
         """Let the directories of jobs also show those of the varied options that do not name directories otherwise."""
@@ -250,16 +297,18 @@ def describe_outcome(finished: FinishedJob) -> str:
     if finished.error:
         return f"FAILED {describe_failure(finished)}"
     state = "was DONE" if finished.was_done else "DONE"
-    scores = []
+    scores, monitor = [], str(finished.job.config.task.monitor)
+    measures: Sequence[Measure] = ()
     if (finished.job.directory / DONE).is_file():
         results = read_results(finished.job.directory)
-        measure = main_measure(read_measures(finished.job.directory)[0], results)
-        value = measure.value(results)
-        scores.append(
-            "" if value is None else f"test {measure.label} {value:.{measure.digits}f} {measure.unit}".strip()
-        )
+        measures = read_measures(finished.job.directory)[0]
+        measure = main_measure(measures, results)
+        value = results.get(f"test/{measure.name}")
+        scores.append("" if value is None else f"test {measure.label} {printed(measure.name, value, [measure])}")
     if finished.value is not None:
-        scores.append(f"{finished.job.config.task.monitor} {finished.value:.6g}")
+        split, _, name = monitor.partition("/")
+        label = next((measure.label for measure in measures if measure.name == name), name)
+        scores.append(f"{split} {label} {printed(monitor, finished.value, measures)}")
     return f"{state} {finished.job.name}: {', '.join(scores)}".removesuffix(": ")
 
 

@@ -235,6 +235,7 @@ def build_trainer(
     )
     compat.set_rank(trainer.global_rank)
     compat.disable_signal_handlers(trainer)
+    compat.validate_at_end(trainer)
     _check_made(trainer, Trainer, config, "trainer")
     if config.task.batch_size % trainer.world_size:
         reason = f"must be a multiple of {trainer.world_size}, the number of processes that share each batch"

@@ -12,6 +12,7 @@ step, measured together with other changes. All is tested with the versions in c
 import logging
 import warnings
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from pytorch_lightning import Callback, Trainer
@@ -74,6 +75,40 @@ def disable_signal_handlers(trainer: Trainer) -> None:
     blocks all of them (Lightning #20806).
     """
     trainer._signal_connector.register_signal_handlers = lambda: None
+
+
+def validate_at_end(trainer: Trainer) -> None:
+    """Let training end with a validation, also if the number of steps is no multiple of the interval.
+
+    Lightning validates at multiples of the interval alone, or at the ends of epochs, of which a run here has one.
+    """
+    loop = trainer.fit_loop.epoch_loop
+    at_interval = loop._should_check_val_fx
+
+    def is_due(fetcher: Any) -> bool:
+        return at_interval(fetcher) or (loop._is_training_done and loop._should_check_val_epoch())
+
+    loop._should_check_val_fx = is_due
+
+
+def validation_is_due(trainer: Trainer) -> bool:
+    """Return whether a validation follows the training batch that has just ended."""
+    return trainer.fit_loop.epoch_loop._should_check_val_fx(None)
+
+
+def continue_epoch(checkpoint: dict[str, Any]) -> None:
+    """Change the state of Lightning's loops in a checkpoint of the last step to one of a step within a longer run.
+
+    The checkpoint says that the only epoch has ended. It becomes that of the end of the last training batch.
+    """
+    loops = checkpoint["loops"]["fit_loop"]
+    for progress in (loops["epoch_progress"]["total"], loops["epoch_progress"]["current"]):
+        progress.update(processed=0, completed=0)
+    batches = loops["epoch_loop.batch_progress"]
+    batches["is_last_batch"] = False
+    for progress in (batches["total"], batches["current"]):
+        progress["completed"] = progress["processed"] - 1
+    loops["epoch_loop.state_dict"]["_batches_that_stepped"] = checkpoint["global_step"] - 1
 
 
 def set_rank(rank: int) -> None:

@@ -1,15 +1,19 @@
 """The choice of columns."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from gyral.core.errors import OptionError
 from gyral.core.measures import ACCURACY
+from gyral.reports.sweep_report import collect
 from gyral.reports.tables.columns import choose_columns, read_names
 from gyral.reports.tables.sections import Section
 from gyral.reports.tables.table import Column, Entry, Table
+from tests.helpers.written import write_run
 
 HEADS = ("row", "accuracy\nin %\ndelay = 10", "accuracy\nin %\ndelay = 20", "loss /\nbaseline", "parameters", "seeds")
 
@@ -56,3 +60,22 @@ def test_empty_names_are_refused(names: Any) -> None:
         read_names("columns", names)
     with pytest.raises(OptionError, match=r"^only=.*: must be options"):
         read_names("only", names)
+
+
+def test_any_option_is_a_column(tmp_path: Path) -> None:
+    for rate, seed in ((0.001, 1), (0.001, 2), (0.01, 1)):
+        words = [f"optimizer.lr={rate}", "model=gru"]
+        run = write_run(tmp_path, "none", *words, seed=seed, accuracy=rate)
+        (run / "overrides.yaml").write_text(OmegaConf.to_yaml([*words, f"seed={seed}"]))
+        config = {"seed": seed, "task": {"_target_": "T"}, "optimizer": {"lr": rate, "betas": [0.9, 0.99]}}
+        (run / "config.yaml").write_text(OmegaConf.to_yaml(config))
+    [section], _, _ = collect(str(tmp_path))
+    [table] = choose_columns([section], ["accuracy", "optimizer.lr", "optimizer.betas", "seed"])[0].tables
+    assert table.heads == ["row", "optimizer.lr", "optimizer.betas", "seed", "accuracy\nin %"]
+    assert [[entry.text for entry in entries[:3]] for _, entries in table.rows] == [
+        ["0.001", "[0.9, 0.99]", "1, 2"],
+        ["0.01", "[0.9, 0.99]", "1"],
+    ]
+    assert table.rows[0][1][0].values == [0.001, 0.001]  # for tables in CSV
+    with pytest.raises(OptionError, match=r"columns=optimizer\.eps: must be among .*or an option of the runs"):
+        choose_columns([section], ["optimizer.eps"])

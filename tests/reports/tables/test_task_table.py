@@ -91,3 +91,11 @@ def test_rows_with_other_steps_or_seeds_show_them(tmp_path: Path) -> None:
     [table] = tables_of(tmp_path)
     assert [entries[-1].notes for _, entries in table.rows] == [("seed 1", "40 steps"), ("seed 2", "40 steps")]
     assert [entries[0].best for _, entries in table.rows] == [True, True], "ties are all marked"
+
+
+def test_the_loss_of_each_run_is_in_the_column_of_its_unit(tmp_path: Path) -> None:
+    write_job(tmp_path, "model=gru", "seed=1", "task=recall", accuracy=0.5, loss=0.25)
+    write_job(tmp_path, "model=lstm", "seed=1", "task=recall", mse=0.125, loss=0.125)
+    [table] = tables_of(tmp_path)
+    losses = table.heads.index("test loss\n(nats)") - 1
+    assert texts(table, losses) == {"GRU": "0.2500", "LSTM": "–"}

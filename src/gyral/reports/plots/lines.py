@@ -1,7 +1,7 @@
 """The measure of rows over numbers: groups of test examples, such as by their length, or the columns of a sweep."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -10,17 +10,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from gyral.config.roles import key_of, settings_of
 from gyral.core.errors import OptionError
-from gyral.plotting.layout import finish, label_outer, make_grid, set_limits
+from gyral.plotting.layout import finish, fits_log, label_outer, make_grid, set_limits
 from gyral.plotting.style import SMALL, add_legend, cell_styles, line_style, without_formulas
 from gyral.reports.numbers import Numbers
 from gyral.reports.plots.curves import clip_band
 from gyral.reports.plots.metrics import bounds_of, metric_label
 from gyral.reports.plots.options import Options
-from gyral.reports.rows import columns_of
+from gyral.reports.rows import Row, columns_of, name_rows
+from gyral.reports.tables.columns import is_number
 from gyral.reports.tables.lines_table import published_groups
 from gyral.reports.tables.sections import Section
 from gyral.runs.names import describe_option
+from gyral.runs.run_record import RunRecord, select
 
 GRAY = "#8a8a8a"  # of rows that are published only
 PUBLISHED: dict[str, Any] = {"linestyle": (0, (1.5, 1.5)), "markerfacecolor": "white", "linewidth": 0.9}
@@ -71,22 +74,89 @@ def draw_groups(sections: Sequence[Section], options: Options) -> Figure:
 
 
 def draw_columns(sections: Sequence[Section], options: Options) -> Figure:
-    """Draw the measure of each row over the numbers in the columns of its sweep, with a panel for each sweep.
+    """Draw the measure of each row over the numbers of an option, with a panel for each section.
+
+    The option is `options.x` or, of a table, the one of its columns, and of other runs, the one that they vary.
 
     Raises:
-        OptionError: no sweep has columns that are numbers.
+        OptionError: no sweep has columns that are numbers, and the runs do not vary an option, or vary several.
     """
-    lines = []
-    for section in sections:
-        columns = columns_of(section.sweep, section.rows) if section.sweep else []
-        numbers = {column: number for column in columns if (number := _number(column)) is not None}
-        if section.sweep and numbers:
-            places = dict(sorted(numbers.items(), key=lambda pair: pair[1]))
-            label = describe_option(section.sweep.column or "", "").removesuffix(" = ")
-            lines.append(_read(section, label, places, [{} for _ in section.rows]))
+    lines = [found for section in sections if (found := _columns_of(section, options.x)) is not None]
     if not lines:
-        raise OptionError("plot", "columns", "needs a sweep whose column has numbers, such as learning rates")
+        given, reason = ("x", options.x) if options.x else ("plot", "columns"), "needs runs that differ in an option"
+        raise OptionError(*given, f"{reason} whose values are numbers, such as optimizer.lr=0.001,0.01")
+    if not options.log and all(fits_log(own.x) for own in lines):
+        options = replace(options, log="x")
     return _draw(lines, options, integer_x=False)
+
+
+def _columns_of(section: Section, key: str) -> Lines | None:
+    """Return the lines of a section over the values of an option; None if its runs do not vary one.
+
+    Args:
+        section: the section.
+        key: the key of the option; "" for that of the columns of a table, or the only one that runs vary.
+
+    Raises:
+        OptionError: the key is "", and the runs vary several options.
+    """
+    sweep = section.sweep
+    if sweep and key in ("", sweep.column):
+        columns = columns_of(sweep, section.rows)
+        numbers = {column: number for column in columns if (number := _number(column)) is not None}
+        if numbers:
+            places = dict(sorted(numbers.items(), key=lambda pair: pair[1]))
+            return _read(section, option_name(sweep.column or ""), places, [{} for _ in section.rows])
+    varied = varied_numbers(section.records)
+    if not key and len(varied) > 1:
+        raise OptionError("x", "<nothing>", f"must be one of {', '.join(varied)}, which the runs vary")
+    key = key or next(iter(varied), "")
+    return _lines_over(section, key) if key in varied else None
+
+
+def varied_numbers(records: Sequence[RunRecord]) -> list[str]:
+    """Return the keys of the options that overrides set to numbers and that differ between runs."""
+    keys = sorted({key for record in records for key in settings_of(record.overrides)})
+    found = {key: [select(record.config, key) for record in records] for key in keys}
+    return [key for key, values in found.items() if all(map(is_number, values)) and len({*values}) > 1]
+
+
+def _lines_over(section: Section, key: str) -> Lines:
+    """Return lines over the values of an option: one for the rows that differ in nothing else."""
+    same: dict[tuple[str, ...], list[RunRecord]] = {}
+    first: dict[tuple[str, ...], Row] = {}
+    for row in section.rows:
+        for record in row.records:
+            column = section.sweep.column_of(record) if section.sweep else ""
+            setting = (row.experiment, column, *(o for o in row.setting if key_of(o) != key))
+            same.setdefault(setting, []).append(record)
+            first.setdefault(setting, row)
+    own = [replace(first[setting], records=records, others=[], trials=[]) for setting, records in same.items()]
+    if section.sweep:
+        heads = [section.sweep.head(setting[1]) if setting[1] else "" for setting in same]
+        labels = ["\n".join(line for line in row.label.split("\n") if key_of(line) != key) for row in own]
+        names = [f"{label}\n{head}".strip() if head else label for label, head in zip(labels, heads, strict=True)]
+    else:
+        names = name_rows(own, without=(key,))
+    rows = [replace(row, label=name) for row, name in zip(own, names, strict=True)]
+    places = sorted({float(select(record.config, key)) for row in rows for record in row.records})
+    main = section.main
+    values = []
+    for row in rows:
+        seeds = sorted({record.seed for record in row.records if record.results})
+        table = np.full((len(seeds), len(places)), np.nan)
+        for record in row.records:
+            value = record.metrics.get(f"test/{section.measure}")
+            if value is not None:
+                place = places.index(float(select(record.config, key)))
+                table[seeds.index(record.seed), place] = value * (main.scale if main else 1)
+        values.append(table)
+    return Lines(replace(section, rows=rows), option_name(key), np.array(places), values, [{} for _ in rows])
+
+
+def option_name(key: str) -> str:
+    """Return the name of an option: "learning rate" of optimizer.lr."""
+    return describe_option(key, "").removesuffix(" = ")
 
 
 def _number(text: str) -> float | None:

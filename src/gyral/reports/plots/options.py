@@ -9,7 +9,7 @@ from gyral.plotting.sizes import WIDTHS
 
 PLOTS = ("curves", "parameters", "bars", "groups", "columns", "losses", "heatmap", "lengths")
 AXES = ("step", "tokens", "time")
-LOGARITHMIC = ("x", "y", "xy")
+LOGARITHMIC = ("x", "y", "xy", "none")
 SEEDS = ("deviation", "range", "all")
 
 
@@ -19,9 +19,10 @@ class Options:
 
     Attributes:
         plot: one of `PLOTS`.
-        x: one of `AXES`; for curves only.
+        x: for curves one of `AXES`; for columns the key of an option whose values are numbers, or "" for the one that
+            the runs vary.
         y: a metric; None for the metric that the task monitors (curves) or the main measure on the test split.
-        log: the logarithmic axes.
+        log: the logarithmic axes, or "none"; "" for the default: none, but for columns x where it fits.
         width: one of `WIDTHS`.
         seeds: one of `SEEDS`: the band is the standard deviation, or from the smallest to the largest value; or no band
             and every run.
@@ -42,11 +43,20 @@ class Options:
             OptionError: A value is not allowed, or not for this plot.
         """
         given = {"x": x, "log": log, "width": width, "seeds": seeds}
-        allowed = {"x": AXES, "log": LOGARITHMIC, "width": tuple(WIDTHS), "seeds": SEEDS}
-        chosen = {name: check_choice(name, given[name], allowed[name]) for name in given if given[name] is not None}
-        options = cls(check_choice("plot", plot or cls.plot, PLOTS), y=None if y is None else str(y), **chosen)
-        if options.plot != "curves" and x is not None:
-            raise OptionError("x", x, f"is an option of plot=curves, not of plot={options.plot}")
+        allowed = {"log": LOGARITHMIC, "width": tuple(WIDTHS), "seeds": SEEDS}
+        kind = check_choice("plot", plot or cls.plot, PLOTS)
+        if kind == "curves":
+            allowed["x"] = AXES
+        elif kind == "columns":
+            given["x"] = str(x or "")
+        elif x is not None:
+            raise OptionError("x", x, f"is an option of plot=curves and plot=columns, not of plot={kind}")
+        chosen = {
+            name: check_choice(name, value, allowed[name]) if name in allowed else value
+            for name, value in given.items()
+            if value is not None
+        }
+        options = cls(kind, y=None if y is None else str(y), **chosen)
         if options.plot == "losses" and (y or log) is not None:
             raise OptionError("y" if y else "log", y or log, "is fixed with plot=losses")
         if options.plot == "bars" and log is not None:

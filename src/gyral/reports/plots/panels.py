@@ -7,8 +7,9 @@ from typing import Any
 from gyral.config.tables import COLUMN
 from gyral.plotting.style import cell_styles, without_formulas
 from gyral.reports.catalogue import Sweep
-from gyral.reports.rows import BUDGET, Row, by_condition, columns_of, in_column
+from gyral.reports.rows import Row, by_condition, columns_of, in_column
 from gyral.reports.tables.sections import Section
+from gyral.runs.directory import BUDGET
 from gyral.runs.names import describe_option
 from gyral.runs.run_record import RunRecord
 

@@ -4,17 +4,17 @@ import csv
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from gyral.core.errors import OptionError
 from gyral.reports.tables.sections import Section
-from gyral.reports.tables.table import Column, Table
+from gyral.reports.tables.table import Column, Entry, Table
 
 UNIT = re.compile(r" (?:in .*|\(.*\))$")  # of "accuracy in %" and of "test loss (nats)"
 
 
 EXAMPLES = {
-    "columns": "heads of columns, such as [accuracy,parameters]",
+    "columns": "heads of columns or options, such as [optimizer.lr,accuracy]",
     "only": "options, such as [task.delay=500]",
     "beside": "directories, such as [outputs/first,outputs/second]",
 }
@@ -46,22 +46,62 @@ def choose_columns(sections: Sequence[Section], names: Sequence[str]) -> list[Se
 
     A name is the head of a column, with or without its unit, or one of its lines: "accuracy" or "accuracy in %". A head
     that a table has more than once, such as "paper", belongs to the column at its left and is shown where that column
-    is. Tables without any of the columns are left out.
+    is. The key of an option, such as "optimizer.lr", is a column with its values, which comes first. Tables without any
+    of the columns are left out.
 
     Raises:
-        OptionError: No table has a column of that name.
+        OptionError: No table has a column of that name, and no run an option.
     """
+    sections = [with_options(section, names) for section in sections]
     found = {name for section in sections for table in section.tables for name in names if _indices(table, name)}
     for name in names:
         if name not in found:
             heads = (head_line(head) for section in sections for table in section.tables for head in table.heads[1:])
-            raise OptionError("columns", name, f"must be among {', '.join(dict.fromkeys(heads))}")
+            options = "or an option of the runs, such as optimizer.lr"
+            raise OptionError("columns", name, f"must be among {', '.join(dict.fromkeys(heads))}; {options}")
     chosen = []
     for section in sections:
         tables = [replace(table, columns=own) for table in section.tables if (own := _chosen(table, names))]
         if tables:
             chosen.append(replace(section, tables=tables))
     return chosen
+
+
+def with_options(section: Section, names: Sequence[str]) -> Section:
+    """Return a section whose tables begin with a column for each name that is the key of an option of its runs."""
+    heads = (head for table in section.tables for head in table.heads)
+    known = {_plain(line) for head in heads for line in (head, *head.split("\n"))}
+    keys = [name for name in names if _plain(name) not in known]
+    keys = [key for key in keys if any(key in record.options for record in section.records)]
+    if not keys:
+        return section
+
+    def extended(table: Table) -> Table:
+        columns = [Column(key, [_option_entry(entries, key) for _, entries in table.rows]) for key in keys]
+        return replace(table, columns=[*columns, *table.columns])
+
+    return replace(section, tables=list(map(extended, section.tables)))
+
+
+def _option_entry(entries: Sequence[Entry], key: str) -> Entry:
+    """Return the entry of the values that an option has in the runs behind the entries of a row."""
+    records = {record.place: record for entry in entries for record, _ in entry.runs}
+    values = [record.options.get(key) for record in records.values()]
+    texts = dict.fromkeys(map(describe_value, values))
+    numbers = [float(value) if is_number(value) else None for value in values]
+    return Entry(", ".join(texts) or "–", runs=tuple(zip(records.values(), numbers, strict=True)))
+
+
+def describe_value(value: Any) -> str:
+    """Return the value of an option as on the command line."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Return whether the value of an option is a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def without_details(table: Table) -> Table:

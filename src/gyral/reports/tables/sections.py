@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gyral.config.groups import leave_out, served
+from gyral.core.errors import UserError
 from gyral.core.measures import Measure
 from gyral.reports import catalogue
 from gyral.reports.catalogue import Plan, Sweep, job_of
@@ -86,9 +88,15 @@ def make_sections(
     experiments = (record.experiment for record in records)
     for sweep in (catalogue.load(only),) if only else catalogue.containing(experiments):
         mine = list(filter(sweep.has, records))
-        left = [record for record in left if not sweep.has(record)]
         if mine or only:
-            sweep = with_measures(sweep, mine)
+            try:
+                sweep = with_measures(sweep, mine)
+            except UserError as error:
+                if only:
+                    raise
+                leave_out(f"{served('sweep')[sweep.name]}: {error}")
+                continue
+            left = [record for record in left if not sweep.has(record)]
             shown = sweep if missing else sweep.without_missing(mine)
             found.append(_section_of_sweep(shown, rows_of(shown, mine), directory))
     if only:

@@ -39,13 +39,22 @@ def task_table(title: str, rows: list[Row], numbers: Numbers) -> Table:
 
 def _table_of_measures(title: str, rows: list[Row], numbers: Numbers, conditions: list[str]) -> Table:
     records = [record for row in rows for record in row.records]
-    measured, unit = logged_measures(records), loss_unit({number.metric for number in numbers.tidy})
+    measured = logged_measures(records)
+    logged = [{name for record in row.records for name in record.metrics} for row in rows]
+    units = [loss_unit(names) if names else "" for names in logged]
     columns = []
     for measure in measured:
         entries = [mean_entry(numbers.of(row.records, f"test/{measure.name}"), measure.digits) for row in rows]
         columns.append(Column(_broken(measure.title), entries, measure.higher_is_better))
-    if unit != MSE.label or not measured:  # the loss of a regression is one of its measures
-        losses = [mean_entry(numbers.of(row.records, "test/loss"), 4) for row in rows]
+    for unit in dict.fromkeys(filter(None, units)) or [
+        loss_unit(())
+    ]:  # runs of a task may be of a classification and of a regression
+        if unit == MSE.label and measured:  # the loss of a regression is one of its measures
+            continue
+        losses = [
+            mean_entry(numbers.of(row.records, "test/loss"), 4) if own in (unit, "") else NOTHING
+            for row, own in zip(rows, units, strict=True)
+        ]
         columns.append(Column(f"test loss\n({unit})", losses, False, is_detail=bool(measured)))
     ratios = [mean_entry(numbers.of(row.records, RATIO), 4, with_deviation=False) for row in rows]
     columns.append(Column("loss /\nbaseline", ratios, False, is_detail=bool(measured)))

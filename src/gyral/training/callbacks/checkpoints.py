@@ -14,6 +14,7 @@ from gyral.core import collectives
 from gyral.core.checks import check_integer
 from gyral.core.signals import Interrupted, stop
 from gyral.runs.directory import BEST_CHECKPOINT, LAST_CHECKPOINT
+from gyral.training import compat
 from gyral.training.callbacks.finite_guard import NonFiniteError
 
 
@@ -60,6 +61,11 @@ class Checkpoints(Checkpoint):
         self.best_score = state["best_score"]
         self._random_states = state["random"]
 
+    def on_load_checkpoint(self, trainer: Trainer, task: LightningModule, checkpoint: dict[str, Any]) -> None:
+        batches = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        if batches["is_last_batch"] and checkpoint["global_step"] < trainer.max_steps:  # the run is longer now
+            compat.continue_epoch(checkpoint)
+
     def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
         stop.deferrable = True
         states, self._random_states = self._random_states, []
@@ -76,11 +82,7 @@ class Checkpoints(Checkpoint):
 
     def on_train_batch_end(self, trainer: Trainer, task: LightningModule, outputs: Any, batch: Any, index: int) -> None:
         # A checkpoint does not hold gradients that are accumulated for the next step.
-        if not ends_step(trainer, index) or not self._is_due(trainer):  # `trainer.enable_validation` is slow
-            return
-        interval, batches = trainer.val_check_batch, trainer.global_step * trainer.accumulate_grad_batches
-        validation_due = trainer.enable_validation and interval is not None and batches % interval == 0
-        if not validation_due:
+        if ends_step(trainer, index) and self._is_due(trainer) and not compat.validation_is_due(trainer):
             self._save_if_due(trainer)
 
     def on_validation_end(self, trainer: Trainer, task: Any) -> None:

@@ -11,6 +11,7 @@ from pytorch_lightning.callbacks.early_stopping import EarlyStoppingReason
 from torch import Tensor
 
 from gyral.core.checks import check_integer, check_real
+from gyral.core.measures import printed
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,9 @@ class EarlyStopping(LightningEarlyStopping):
         if trainer.state.fn != "fit" or not self.stopped:
             return
         if self.stopping_reason is EarlyStoppingReason.STOPPING_THRESHOLD:
-            reason = f"{task.monitor} is {trainer.callback_metrics[task.monitor].item():.6g}"
+            score = printed(task.monitor, trainer.callback_metrics[task.monitor].item(), task.measures)
+            reason = f"{task.monitor} is {score}"
         else:
-            reason = f"{task.monitor} has not improved in {self.wait_count} validations (best: {self.best_score:.6g})"
+            best = printed(task.monitor, self.best_score.item(), task.measures)
+            reason = f"{task.monitor} has not improved in {self.wait_count} validations (best: {best})"
         log.info("Stopped early after step %d: %s", trainer.global_step, reason)

@@ -9,7 +9,7 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import ProgressBar as LightningProgressBar
 
 from gyral.core.checks import check_integer, check_real
-from gyral.core.measures import main_measure
+from gyral.core.measures import main_measure, printed
 from gyral.core.progress import PROGRESS, format_seconds, line
 
 log = logging.getLogger(__name__)
@@ -70,8 +70,8 @@ class ProgressBar(LightningProgressBar):
             values["val loss"] = f"{metrics['val/loss']:.4g}"
             measure = main_measure(task.measures, metrics, "val")
             if measure.name != "loss":
-                score = f"{measure.value(metrics, 'val'):.{measure.digits}f} {measure.unit}".rstrip()
-                values[f"val {measure.label}"] = score
+                name = f"val/{measure.name}"
+                values[f"val {measure.label}"] = printed(name, metrics[name], [measure])
         return values
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from gyral.core import collectives
+from gyral.core.measures import printed
 from gyral.runs import trial
 
 log = logging.getLogger(__name__)
@@ -40,4 +41,5 @@ class Pruning(Callback):
         prune = self._reporter is not None and self._reporter.should_prune(trainer.global_step, score)
         if collectives.any_process(prune):
             self.pruned = trainer.should_stop = True
-            log.info("Pruned after step %d: %s is %.6g", trainer.global_step, task.monitor, score)
+            shown = printed(task.monitor, score, task.measures)
+            log.info("Pruned after step %d: %s is %s", trainer.global_step, task.monitor, shown)
