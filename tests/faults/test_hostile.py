@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 
 import gyral
 from gyral.core.errors import UserError
-from gyral.runs.directory import resolve
+from gyral.runs.directory import load_run, resolve
+from gyral.training.build import build_task
 from tests.faults import forks
 from tests.faults.hostile import ATTACKS, CANARY, MODULE, PRECIOUS, evaluated
 from tests.helpers.attacks import Attack
@@ -128,7 +129,7 @@ def test_the_attacks_work_where_nothing_is_checked(directory: Path, monkeypatch:
 
     def call() -> None:
         sys.path.append(str(directory))
-        load(Path("run"))
+        build_task(load_run(Path("run")).config)
 
     forks.fork(call, directory)
     assert (directory / CANARY).exists()

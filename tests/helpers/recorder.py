@@ -25,6 +25,7 @@ class Recorder(SimpleNamespace):
             max_steps=max_steps,
             fit_loop=SimpleNamespace(epoch_loop=SimpleNamespace(_should_check_val_fx=self._validates)),
             interval=interval,
+            accumulate_grad_batches=1,
             lightning_module=task,
             default_root_dir="",
             saved=[],
@@ -39,7 +40,7 @@ class Recorder(SimpleNamespace):
     def take_steps(self, callback: Checkpoints, last: int, scores: dict[int, float]) -> list[tuple[str, int]]:
         """Take steps up to `last`, with a validation for each score; return the saved checkpoints."""
         for self.global_step in range(1, last + 1):
-            callback.on_train_batch_end(self, self.lightning_module)
+            callback.on_train_batch_end(self, self.lightning_module, None, None, self.global_step - 1)
             if self.global_step in scores:
                 self.callback_metrics[self.lightning_module.monitor] = torch.tensor(scores[self.global_step])
                 callback.on_validation_end(self, self.lightning_module)

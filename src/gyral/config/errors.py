@@ -1,7 +1,10 @@
 """Errors as one line of text for the user."""
 
 import os
+import sysconfig
 from collections.abc import Sequence
+from pathlib import Path
+from traceback import walk_tb
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
@@ -13,7 +16,12 @@ from gyral.config.overrides import parse, text
 from gyral.core.commands import typed
 from gyral.core.errors import SweepError, UserError, hide_passwords, printable, suggest_name
 from gyral.core.memory import is_out_of_memory
-from gyral.core.own_code import place_in_own_code
+
+# folders of Python, of installed packages, and of Gyral with the scripts beside it
+KNOWN = tuple(
+    os.path.realpath(folder) + os.sep
+    for folder in (*sysconfig.get_paths().values(), *map(str, Path(gyral.__file__).parents[:2]))
+)
 
 
 def describe(error: BaseException, options: Sequence[str] = ()) -> str:
@@ -81,3 +89,19 @@ def _describe_composition(causes: list[BaseException]) -> str:
             hint = suggest(str(cause.full_key), root if isinstance(root, DictConfig) else node)
             return f"{cause.full_key}: no such option{hint or ';'} allowed: {allowed or 'none'}"
     return " ".join(str(causes[0]).split())
+
+
+def place_in_own_code(error: BaseException) -> str:
+    """Return the last line of the user's own code that led to an error, as "mgu.py:24", or "" if there is none."""
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in seen:  # the first cause is the deepest in the code
+        seen.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    for each in reversed(seen):
+        for frame, line in reversed(list(walk_tb(each.__traceback__))):
+            file = frame.f_code.co_filename
+            is_file = os.path.isfile(file) and frame.f_globals.get("__name__") != "__main__"
+            if is_file and not os.path.realpath(file).startswith(KNOWN):
+                return f"{os.path.relpath(file)}:{line}"
+    return ""

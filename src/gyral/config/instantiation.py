@@ -23,13 +23,12 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from gyral.config.errors import allocation
+from gyral.config.errors import allocation, place_in_own_code
 from gyral.config.plain import map_texts
 from gyral.config.trust import known_names
 from gyral.core.errors import OptionError, UserError, suggest_name
 from gyral.core.inputs import path_of
 from gyral.core.memory import is_out_of_memory
-from gyral.core.own_code import place_in_own_code
 from gyral.core.signatures import is_open, parameters_of
 
 ONE = ("task", "model", "optimizer", "trainer")  # required sections

@@ -1,5 +1,6 @@
 """Weights & Biases for training and reports: the x axis of all metrics, and the key of a server."""
 
+import os
 from typing import Any
 
 STEPS = "steps"  # the metric that is the x axis: number of optimizer steps taken
@@ -13,7 +14,7 @@ def has_wandb_key(settings: Any) -> bool:
     from wandb.errors import AuthenticationError
     from wandb.sdk.lib import wbauth
 
-    if settings.api_key or settings.identity_token_file:
+    if os.environ.get("WANDB_API_KEY") or settings.api_key or settings.identity_token_file:
         return True
     try:
         return wbauth.read_netrc_auth(host=settings.base_url) is not None

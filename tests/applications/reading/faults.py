@@ -35,6 +35,14 @@ def babi(folder: Path, random: Random, patch: pytest.MonkeyPatch, task: str, opt
     return train_on((f"task={task}", *MODEL), {**options, **SIZES}, files, (option,))
 
 
+def own_stories(folder: Path, random: Random, patch: pytest.MonkeyPatch, task: str) -> Input:
+    """Stories of the user's own."""
+    paths = [folder / "training.txt", folder / "test.txt"]
+    for path in paths:
+        path.write_text("1 Mary moved to the bathroom.\n2 Where is Mary?\tbathroom\t1\n" * 20, encoding="utf-8")
+    return train_on((f"task={task}", *MODEL), {"files": list(map(str, paths)), **SIZES}, paths, ("files",))
+
+
 def question_files(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     """Folders of questions in the form of Hermann et al. (2015), one of which has a single question."""
     root, files = folder / "questions", []
@@ -158,6 +166,7 @@ LOADERS = {
         for task in ("babi_mix", "babi_reading")
         for option in ("data_dir", "path")
     },
+    **{f"{task}.files": functools.partial(own_stories, task=task) for task in ("babi_mix", "babi_reading")},
     "cloze.path questions": question_files,
     "cloze.path jsonl": question_lines,
     "cloze.data_dir": highlights,
