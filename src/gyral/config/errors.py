@@ -20,7 +20,7 @@ from gyral.core.memory import is_out_of_memory
 # folders of Python, of installed packages, and of Gyral with the scripts beside it
 KNOWN = tuple(
     os.path.realpath(folder) + os.sep
-    for folder in (*sysconfig.get_paths().values(), *map(str, Path(gyral.__file__).parents[:2]))
+    for folder in (*sysconfig.get_paths().values(), *map(str, Path(__file__).parents[1:3]))
 )
 
 
