@@ -69,7 +69,7 @@ def _tasks_by_subject() -> list[dict[str, list[str]]]:
 
     subjects = {}
     for name in names("task"):
-        found = MODULE.search(find_config("task", name).read_text())
+        found = MODULE.search(find_config("task", name).read_text(encoding="utf-8"))
         subjects[name] = found[2].capitalize() if found and found[1] else "Memory, algorithms and text"
     return _grouped(subjects, "tasks")
 

@@ -109,7 +109,7 @@ def _of_sweep(sweep: Sweep, rows: list[Row]) -> Iterator[Measured]:
 def page_of(experiment: str) -> str | None:
     """Return the page, relative to docs/, that shows the records of an experiment."""
     for page in sorted((ROOT / "docs").rglob("*.md")):
-        for folder in SHOWN.findall(page.read_text()):
+        for folder in SHOWN.findall(page.read_text(encoding="utf-8")):
             if f"{experiment}/".startswith(f"{folder}/"):
                 return page.relative_to(ROOT / "docs").as_posix()
     return None
@@ -117,7 +117,7 @@ def page_of(experiment: str) -> str | None:
 
 def title_of(page: str) -> str:
     """Return the title of a page."""
-    found = re.search(r"^# (.+)$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
+    found = re.search(r"^# (.+)$", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.MULTILINE)
     assert found is not None, page
     return found[1]
 

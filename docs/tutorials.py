@@ -27,7 +27,7 @@ def rendered() -> Iterator[tuple[str, str, dict[str, bytes]]]:
     for path in notebooks():
         figures: dict[str, bytes] = {}
         parts = ["---\nsearch:\n  boost: 1.2\n---"]
-        for cell in json.loads(path.read_text())["cells"]:
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             source = "".join(cell["source"])
             if cell["cell_type"] == "markdown":
                 parts.append(source)

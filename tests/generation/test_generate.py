@@ -82,7 +82,7 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def test_runs_that_cannot_generate_are_refused_in_one_line(tmp_path: Path) -> None:
-    assert invoke(entry="generate").error == "run=<nothing>: must be a run directory"
+    assert invoke("prompt=a", entry="generate").error == "run=<nothing>: must be a run directory"
     missing = invoke(f"run={tmp_path}/none", entry="generate").error
     assert missing == f"run={tmp_path}/none: must be a run directory, one that holds config.yaml"
     config = resolve(compose_config(*SMALL_COPY))

@@ -110,7 +110,7 @@ def test_a_process_that_is_killed_while_it_starts_leaves_a_whole_run(
     run: Path, short_run: Path, monkeypatch: pytest.MonkeyPatch, written: str
 ) -> None:
     """Either the run is DONE as before, or it resumes and is tested again; it is never DONE with other steps."""
-    name = {"DONE": "write_atomically", "overrides.yaml": "write_config"}[written]
+    name = {"DONE": "write_yaml", "overrides.yaml": "write_config"}[written]
 
     def die(*_: object) -> None:
         raise OSError("the process is killed here")
