@@ -36,11 +36,12 @@ def main(
         own: names of the command's own options.
         literal: own options whose values are literal text, see `command_line.main`.
     """
+    is_alone = not sys.argv[1:]
     completes = {"--shell-completion", "-sc"} & set(sys.argv)
     words, given = (sys.argv[1:], {}) if completes else split_words(sys.argv[1:], own)
     asks = any(word.startswith("run=") for word in words) and bool({"--help", "-h"} & set(words))
     sys.argv[1:] = [word for word in words if not asks or word not in ("--help", "-h")]
-    command_line.main(lambda config: function(config, None if asks else given), config_name, literal, explains=True)
+    command_line.main(lambda config: function(config, None if asks else given), config_name, literal, explains=is_alone)
 
 
 def split_words(words: Iterable[str], own: Sequence[str]) -> tuple[list[str], dict[str, str]]:
