@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import matplotlib
 import pytest
@@ -53,6 +53,22 @@ class Hanging(Failing):
     log_hyperparams = log_metrics
 
 
+class Counting(DummyLogger):
+    """A user's logger without an experiment, which works."""
+
+    steps: ClassVar[list[int]] = []
+
+    def __init__(self, run: Any) -> None:
+        super().__init__()
+
+    @property
+    def experiment(self) -> None:  # type: ignore[override]
+        return None
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        self.steps.append(int(step or 0))
+
+
 def unavailable(run: Any) -> Any:
     raise RuntimeError("the server is being upgraded")
 
@@ -91,6 +107,12 @@ def test_a_logger_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, t
     within = side_outputs.within
     monkeypatch.setattr(side_outputs, "within", lambda _, *rest, **options: within(0.2, *rest, **options))
     check(invoke(*RUM, OWN_LOGGER + target, f"hydra.run.dir={tmp_path}/run"), tmp_path / "run", said)
+
+
+def test_a_logger_without_an_experiment_logs(tmp_path: Path) -> None:
+    Counting.steps.clear()
+    assert invoke(*RUM, OWN_LOGGER + "Counting", f"hydra.run.dir={tmp_path}/run").status == 0
+    assert set(range(1, 24, 2)) <= set(Counting.steps)
 
 
 def test_tensorboard_whose_folder_is_a_file(tmp_path: Path) -> None:

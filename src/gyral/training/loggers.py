@@ -220,7 +220,8 @@ def open_logger(run: Run, name: str, output: SideOutput) -> Any:
     try:
         logger = within(OPENING, make, run.config, f"logger.{name}", run=run)
         # here, where it may fail: many loggers open their files or connections at the first access
-        return logger if within(OPENING, getattr, logger, "experiment", None) is not None else None
+        within(OPENING, getattr, logger, "experiment", None)
+        return logger
     except Exception as error:
         if isinstance(error, UserError) and error.__cause__ is None:
             raise
