@@ -103,12 +103,12 @@ def test_no_function_of_python_torch_or_gyral_may_stand_in_any_section() -> None
     own = ("gyral.core.files", "gyral.core.locks", "gyral.training.build", "gyral.train", "gyral.runs.directory")
     names = [*functions((*python, *packages, *own, "pytorch_lightning", "pytorch_lightning.callbacks"))]
     assert len(names) > 1000
-    for key in SECTIONS:
+    for number, key in enumerate(SECTIONS):
         config = changed(key, {"_target_": "pytorch_lightning.Trainer"})
         section: Any = config
         for part in key.split("."):
             section = section[part]
-        for name in names:
+        for name in names[number % 3 :: 3]:  # all of them in three sections
             section["_target_"] = name
             if (key, name) != ("trainer", "pytorch_lightning.Trainer"):
                 assert refusal(config), name

@@ -133,7 +133,7 @@ CONTENTS: dict[str, Callable[[bytes, Random], bytes]] = {
     "a picture": replace_by(PICTURE),
     "a page": replace_by(PAGE),
     "a pickle": replace_by(pickle.dumps({"inputs": [1, 2, 3]})),
-    "compressed": lambda content, random: gzip.compress(content),
+    "compressed": lambda content, random: gzip.compress(content, mtime=0),
     "a number of JSON": replace_by(b"3\n"),
     "a list of JSON": replace_by(b'[{"article": 3}, null]\n' * 9),
 }

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hydra.utils import get_object
-from omegaconf import DictConfig
 
 from gyral.data import download
 from gyral.data.catalogue import PublishedCorpus, PublishedFile
@@ -26,7 +25,7 @@ from gyral.data.vocabulary import Vocabulary
 from gyral.generation.surprisal import read_text
 from tests.data.babi.conftest import put
 from tests.faults.inputs import MODEL, Input, Maker, train_on
-from tests.helpers.running import choices, compose_config
+from tests.helpers.running import compose_choices
 from tests.helpers.slices import offered
 
 LETTERS = "the quick brown fox jumps over the lazy dog "  # so that training has all letters
@@ -199,12 +198,11 @@ LOADERS: dict[str, Maker] = {
 def options_of_files() -> list[str]:
     """Return the options of the tasks in conf/task whose values are files or folders, as the types of the code say."""
     found = []
-    for task in choices("task"):
-        sections = {"": compose_config(f"task={task}").task}
-        sections |= {f"{name}.": section for name, section in sections[""].items() if isinstance(section, DictConfig)}
+    for task, options in compose_choices("task").items():
+        sections = {"": options, **{f"{name}.": own for name, own in options.items() if isinstance(own, dict)}}
         for place, section in sections.items():
             if "_target_" in section:
-                target = get_object(section._target_)
+                target = get_object(section["_target_"])
                 made = inspect.getmro(target) if inspect.isclass(target) else (target,)  # a class passes options on
                 types = [each for one in made for each in inspect.signature(one).parameters.values()]
                 names = {each.name for each in types if "Path" in str(each.annotation)}

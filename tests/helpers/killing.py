@@ -1,24 +1,15 @@
-"""Runs a training repeatedly in another process, which kills itself (SIGKILL) at given points.
+"""Makes a process kill itself (SIGKILL) at a given point of a training.
 
-    python -m tests.helpers.killing <directory> '[[["before_update", 5], ["task=copy", …]], …]'
-
-A child is forked for each pair of a point and arguments, so that torch is imported once. A point is one of the names
-below and a number of optimizer steps; null: the run is not killed. Prints the exit statuses of the children as JSON.
+A point is one of the names below and a number of optimizer steps.
 """
 
 import functools
-import json
 import os
 import signal
-import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from gyral import train
 from gyral.tasks.base import Task
 from gyral.training import checkpoints, loggers
 from gyral.training.callbacks.finite_guard import FiniteGuard
@@ -91,33 +82,3 @@ def arm_replace(step: int, act: Callable[[], None], patch: Callable[..., None], 
 
     patch(os, "replace", replace_and_act)
     patch(checkpoints.SafeCheckpointIO, "save_checkpoint", wrapped)
-
-
-def run_child(point: tuple[str, int] | None, arguments: list[str], log: Path) -> int:
-    """Fork a child that runs the command, and return its exit status, negative for a signal."""
-    child = os.fork()
-    if child == 0:
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        if point is not None:
-            arm(*point)
-        train.loss_curve = lambda *_: None  # half of the time of a small run
-        sys.argv = ["src/train.py", *arguments]
-        status = 0
-        try:
-            train.main()
-        except SystemExit as end:
-            status = int(end.code or 0)
-        except BaseException:  # the child must not continue with the parent's work
-            traceback.print_exc()
-            status = 99
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    print(json.dumps([run_child(*pair, Path(sys.argv[1])) for pair in json.loads(sys.argv[2])]))

@@ -250,7 +250,7 @@ def test_a_trial_of_another_search_is_taken_only_when_that_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other search is another directory with the same study; its mark is not renewed, because it is not running."""
-    monkeypatch.setattr(ownership, "GRACE", 3.0)
+    monkeypatch.setattr(ownership, "GRACE", 1.0)
     monkeypatch.setattr(tune, "POLL", 0.2)
     storage = f"hydra.sweeper.storage=sqlite:///{tmp_path}/study.db", "hydra.sweeper.study=shared"
     assert search(tmp_path / "other", *storage, trials=1).status == 0
@@ -261,13 +261,13 @@ def test_a_trial_of_another_search_is_taken_only_when_that_has_ended(
     directory.mkdir()
     with (directory / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a job of SLURM that has outlived its search
-        timer = threading.Timer(5.0, lambda: fcntl.flock(lock, fcntl.LOCK_UN))
+        timer = threading.Timer(2.0, lambda: fcntl.flock(lock, fcntl.LOCK_UN))
         timer.start()
         start = time.monotonic()
         outcome = search(tmp_path / "own", *storage, trials=2)
         timer.join()
     assert outcome.status == 0, outcome.err
-    assert time.monotonic() - start > 5
+    assert time.monotonic() - start > 2
     assert "Waiting for trials that other searches run: 1 " in outcome.out + outcome.err
     assert "The search of trial 1 has ended; the trial is continued" in outcome.out + outcome.err
     assert [trial["state"] for trial in read(tmp_path / "own")] == ["COMPLETE"] * 2

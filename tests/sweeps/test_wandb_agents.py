@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
 
 from gyral.config.groups import choices, served
 from gyral.reports import catalogue as sweeps
@@ -35,6 +34,9 @@ def values_of(parameter: dict[str, Any]) -> list[Any]:
 
 def commands(definition: dict[str, Any]) -> list[list[str]]:
     """Return commands that an agent runs and that show each value at least once."""
+    # here because the import takes seconds, which the collection of tests would take in every process
+    from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
+
     columns = {key: values_of(parameter) for key, parameter in definition["parameters"].items()}
     shown = []
     for number in range(max(map(len, columns.values()))):

@@ -172,14 +172,21 @@ def test_recall_in_two_processes_equals_recall_in_one(tmp_path: Path) -> None:
     assert_close(run(tmp_path / "two", *RECALL, *TWO), run(tmp_path / "one", *RECALL))
 
 
-def test_text_in_two_processes_equals_text_in_one_after_resuming(
-    tmp_path: Path, text: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Stopped by a signal to the second process, in the midst of a pass whose last window has no targets for it."""
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    run(whole, *text, *TWO)
-    assert_close(whole, run(tmp_path / "alone", *text))
+def test_text_in_two_processes_equals_text_in_one_after_resuming(tmp_path: Path, text: tuple[str, ...]) -> None:
+    alone = run(tmp_path / "alone", *text)
+    assert_close(alone, stop_and_resume(tmp_path / "stopped", text))
 
+
+@pytest.mark.slow
+def test_a_resumed_run_in_two_processes_is_equal_bit_for_bit(tmp_path: Path, text: tuple[str, ...]) -> None:
+    whole = run(tmp_path / "whole", *text, *TWO)
+    stopped = stop_and_resume(tmp_path / "stopped", text)
+    assert_same_run(whole, stopped)
+    assert_same(load_last(whole)["carried"], load_last(stopped)["carried"])
+
+
+def stop_and_resume(directory: Path, text: tuple[str, ...]) -> Path:
+    """Stop a run of two processes by a signal to the second one, in a pass whose last window has no targets for it."""
     step = SequenceTask.training_step
 
     def ask_to_stop(task: SequenceTask, *arguments: Any) -> Any:
@@ -188,17 +195,16 @@ def test_text_in_two_processes_equals_text_in_one_after_resuming(
             time.sleep(0.1)  # on one core, the signal may arrive later
         return step(task, *arguments)
 
-    with monkeypatch.context() as context:
+    with pytest.MonkeyPatch.context() as context:
         context.setattr(SequenceTask, "training_step", ask_to_stop)
-        outcome = invoke(*text, *TWO, f"hydra.run.dir={stopped}")
+        outcome = invoke(*text, *TWO, f"hydra.run.dir={directory}")
     assert outcome.status == 130, outcome.err
-    assert f"resume={stopped}" in outcome.err
-    assert load_last(stopped)["global_step"] == 11, "the second process has not received the signal"
-    assert not (stopped / "FAILED").exists()
-    outcome = invoke(f"resume={stopped}")
+    assert f"resume={directory}" in outcome.err
+    assert load_last(directory)["global_step"] == 11, "the second process has not received the signal"
+    assert not (directory / "FAILED").exists()
+    outcome = invoke(f"resume={directory}")
     assert outcome.status == 0, outcome.err
-    assert_same_run(whole, stopped)
-    assert_same(load_last(whole)["carried"], load_last(stopped)["carried"])
+    return directory
 
 
 @pytest.mark.slow

@@ -18,10 +18,12 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from gyral import train
 from gyral.cells.gru import GRUCell
 from gyral.core.signals import SECOND
 from gyral.tasks.base import SequenceTask
 from gyral.training import build, checkpoints
+from tests.faults import forks
 from tests.helpers import killing
 from tests.helpers.running import (
     ROOT,
@@ -34,7 +36,6 @@ from tests.helpers.running import (
     load_last,
     read_rows,
     small_text,
-    spawn,
 )
 
 # zoneout makes every step depend on the state of the random generator
@@ -82,19 +83,25 @@ TEXT_POINTS = {
 
 def kill_and_continue(tmp_path: Path, arguments: tuple[str, ...], points: list[list[Any]]) -> tuple[Path, Path, str]:
     """Run once uninterrupted and once killed at each point; return both directories and what the runs printed."""
-    whole, killed, log = tmp_path / "whole", tmp_path / "killed", tmp_path / "log"
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
     again = [*arguments, f"hydra.run.dir={killed}"]
     # alternately by the same command and by the directory's own configuration
     commands = [[f"resume={killed}"] if index % 2 else again for index in range(len(points) + 1)]
     commands[: 1 + first_checkpoint(points)] = [again] * (1 + first_checkpoint(points))
     plan = [[None, [*arguments, f"hydra.run.dir={whole}"]], *zip([*points, None], commands, strict=True)]
-    outcome = spawn("-m", "tests.helpers.killing", log, json.dumps(plan))
-    printed = log.read_text() if log.exists() else ""
-    assert outcome.status == 0, outcome.err + printed
-    statuses = json.loads(outcome.out)
-    assert statuses == [0, *[-signal.SIGKILL] * len(points), 0], statuses
+    ended = [forks.fork(lambda point=point, words=words: run(point, words), ROOT, limit=60) for point, words in plan]
+    assert [one.status for one in ended] == [0, *[-signal.SIGKILL] * len(points), 0], ended
     assert (killed / "DONE").exists()
-    return whole, killed, printed
+    return whole, killed, "".join(one.out + one.err for one in ended)
+
+
+def run(point: list[Any] | None, words: list[str]) -> None:
+    """Run `gyral train` in this process, which kills itself at a point."""
+    if point is not None:
+        killing.arm(*point)
+    train.loss_curve = lambda *_: None  # half of the time of a small run
+    sys.argv = ["src/train.py", *words]
+    train.main()
 
 
 def first_checkpoint(points: list[list[Any]]) -> int:

@@ -87,7 +87,7 @@ def test_cloze_questions_have_edges_of_three_types(folder: Path) -> None:
         ("data.noun", None, "has no data.noun: must be the folder of WordNet"),
         ("data.noun", "00000001 03 n 0x being", "data.noun: not in WordNet's format"),
         ("index.noun.gz", b"no archive", "index.noun.gz: is not a complete gzip file"),
-        ("index.noun.gz", gzip.compress(b"dog n 1 2 @ ~ 1 0 00000009"), "index.noun: not in WordNet's format"),
+        ("index.noun.gz", gzip.compress(b"dog n 1 2 @ ~ 1 0 00000009", mtime=0), "index.noun: not in WordNet's format"),
     ],
 )
 def test_damaged_files_are_refused(folder: Path, name: str, content: str | bytes | None, message: str) -> None:
