@@ -58,7 +58,8 @@ def test_a_longer_run_equals_one_that_was_long_from_its_start(run: Path, long_ru
     assert "is DONE" in invoke(f"resume={run}", LONG).err
 
 
-@pytest.mark.parametrize("every", [4, pytest.param(5, marks=pytest.mark.slow), 12])  # the last checkpoint is written after the validation, or at the end
+# the last checkpoint is written after the validation, or at the end
+@pytest.mark.parametrize("every", [4, pytest.param(5, marks=pytest.mark.slow), 12])
 def test_it_does_not_matter_when_the_last_checkpoint_was_written(tmp_path: Path, long_run: Path, every: int) -> None:
     run = train(tmp_path / "run", *RUN, SHORT, f"callbacks.checkpoints.every={every}")
     assert invoke(f"resume={run}", LONG).status == 0
