@@ -35,6 +35,7 @@ from gyral.data.text.synthetic import synthetic_text
 from gyral.tasks.base import Task
 from gyral.training import build
 from tests.helpers import slices
+from tests.helpers.composing import each_once
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
@@ -114,25 +115,9 @@ def compose_config(*overrides: str, name: str = "train", hydra_too: bool = False
     return copy.deepcopy(_compose(overrides, name, hydra_too))
 
 
-def load_once(file: Any) -> Any:
-    """Parse a YAML file as `OmegaConf.load` does, each content once: a run reads 30 files, all as the last run did."""
-    if not hasattr(file, "read"):
-        return load(file)
-    text = file.read()
-    if text not in PARSED:
-        file.seek(0)
-        PARSED[text] = OmegaConf.to_container(load(file))
-    return OmegaConf.create(PARSED[text])
-
-
-load = OmegaConf.load
-PARSED: dict[str, Any] = {}
-
-
 @functools.cache
 def _compose(overrides: tuple[str, ...], name: str, hydra_too: bool) -> DictConfig:
-    with initialize_config_dir(str(CONF), version_base="1.3"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OmegaConf, "load", load_once)
+    with initialize_config_dir(str(CONF), version_base="1.3"), each_once():
         config = compose(name, list(overrides), return_hydra_config=hydra_too)
     if not hydra_too:
         OmegaConf.resolve(config)
@@ -143,8 +128,7 @@ def _compose(overrides: tuple[str, ...], name: str, hydra_too: bool) -> DictConf
 def compose_choices(group: str) -> dict[str, dict[str, Any]]:
     """Return every choice of a group with its defaults merged, all from one composition, which is quicker than many."""
     names = choices(group)
-    with initialize_config_dir(str(CONF), version_base="1.3"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OmegaConf, "load", load_once)
+    with initialize_config_dir(str(CONF), version_base="1.3"), each_once():
         config = compose(overrides=[f"+{group}@{name}={name}" for name in names])
     return {name: OmegaConf.to_container(config[name]) for name in names}
 
@@ -318,8 +302,7 @@ def invoke(*arguments: str, entry: str = "train", plot: bool = False) -> Outcome
     status, handler = 0, signal.getsignal(signal.SIGINT)
     words = [f"src/{entry}.py", *map(str, arguments)]
     plots = contextlib.nullcontext() if plot else without_plots()
-    with as_a_process(words) as (out, err), plots, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OmegaConf, "load", load_once)
+    with as_a_process(words) as (out, err), plots, each_once(), pytest.MonkeyPatch.context() as patch:
         sets_mode = r".*hydra\.mode|(sweep|experiment)=" if entry == "train" else r".*hydra\.mode"
         if not any(re.match(sets_mode, word) for word in words):
             # Hydra composes everything once more before, for its mode alone, which few files set
