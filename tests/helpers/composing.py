@@ -1,4 +1,4 @@
-"""Hydra's composition, of the same files once: a test process composes hundreds of times, mostly the same selections."""
+"""Hydra's composition, of the same files once: a test process composes hundreds of times, mostly alike."""
 
 import pickle
 from collections.abc import Iterator
