@@ -21,8 +21,8 @@ def patterns(application: str) -> list[str]:
 def listed(application: str) -> list[str]:
     """Return the lines that the command in a README prints, with the working tree in place of the index of Git."""
     text = (FOLDER / application / "README.md").read_text()
-    command = re.search(r"^git ls-files -- (.*)$", text, re.MULTILINE)[1]  # type: ignore[index]
-    command = f"git ls-files --cached --others --exclude-standard -- {command}"
+    command = re.search(r"^sed .* git ls-files --$", text, re.MULTILINE)[0]  # type: ignore[index]
+    command = command.replace("ls-files", "ls-files --cached --others --exclude-standard")
     return subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
 
 

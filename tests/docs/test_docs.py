@@ -57,7 +57,7 @@ SHORT = {
 }
 ALWAYS = ("logger=none", "threads=1", "trainer.accelerator=cpu", "~callbacks.progress_bar")
 SLOW_FIGURES = ("loss_plane",)
-OTHER_PROGRAMS = ("source", "eval", "pip", "wandb", "git", "python -m benchmarks.", "python -m gyral.applications.")
+OTHER_PROGRAMS = ("source", "eval", "pip", "wandb", "sed", "python -m benchmarks.", "python -m gyral.applications.")
 
 
 class Block(NamedTuple):
@@ -146,8 +146,8 @@ def run_report(words: list[str]) -> None:
 
 
 def run_generate(command: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    given = re.search(r"<<< (.*)$", command)
-    text = subprocess.run(["bash", "-c", f"printf '%s\\n' {given[1]}"], capture_output=True).stdout if given else b""
+    writer, is_given, _ = command.rpartition(" | ")
+    text = subprocess.run(["bash", "-c", writer], capture_output=True).stdout if is_given else b""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text), encoding="utf-8"))
     outcome = invoke(*words, entry="generate")
     assert outcome.status == 0, outcome.err
@@ -158,10 +158,9 @@ def run_command(command: str, needs: str | None, monkeypatch: pytest.MonkeyPatch
     if command.startswith(OTHER_PROGRAMS):
         return
     if command.startswith("make"):
-        words = shlex.split(command, comments=True)
-        subprocess.run([*words, "--dry-run"], cwd=ROOT, capture_output=True, check=True)
+        subprocess.run([*shlex.split(command), "--dry-run"], cwd=ROOT, capture_output=True, check=True)
         return
-    line = re.split(r" <(?:<<)? ", command)[0]
+    line = command.rpartition(" | ")[2].partition(" < ")[0]
     program, name, *words = shlex.split(line)
     assert program == "gyral", f"{command}: is not a command that this test knows"
     if name == "train":

@@ -95,7 +95,7 @@ def test_help_needs_no_torch() -> None:
     script = "import sys; from gyral.generate import main; main()"
     outcome = spawn("-c", f"{script}; sys.exit('torch' in sys.modules)", "--help", "prompt=the dog's, ")
     assert outcome.status == 0, outcome.err
-    assert 'gyral generate run=<run directory> prompt="the "' in outcome.out
+    assert 'gyral generate run=outputs/my_run prompt="the "' in outcome.out
     assert not outcome.err
 
 

@@ -8,10 +8,17 @@ from pathlib import Path
 
 
 def typed(words: list[str]) -> str:
-    """Return a command as a user types it in a shell: words with Hydra's single quotes get double quotes."""
-    return " ".join(
-        f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word) for word in words
-    )
+    """Return a command as a user types it in bash, zsh or fish: words with Hydra's single quotes get double quotes."""
+    return " ".join(map(_quoted, words))
+
+
+def _quoted(word: str) -> str:
+    if "'" in word and not set(word) & set('"$`\\!'):
+        return f'"{word}"'
+    if word.startswith("="):
+        return f"'='{_quoted(word[1:]) if word[1:] else ''}"  # zsh takes =name for the path of a program
+    # A backslash is outside of quotes: in single quotes it is an escape in fish, and in the others it is not.
+    return r"\\".join(shlex.quote(part) if part else "" for part in word.split("\\")) or "''"
 
 
 def program(command: str, script: str | None = None) -> list[str]:

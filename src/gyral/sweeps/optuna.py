@@ -9,7 +9,6 @@ import csv
 import io
 import logging
 import math
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,7 @@ from rich.table import Table
 from gyral.config.overrides import quote
 from gyral.config.plain import plain_values
 from gyral.core.checks import check_integer
-from gyral.core.commands import program
+from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError, SweepError, hide_passwords
 from gyral.core.extras import import_extra
 from gyral.core.files import to_json, write_atomically
@@ -290,7 +289,7 @@ class Tune(BaseSweeper):
         }
         write_atomically(self.directory / SUMMARY, to_json(summary, 2) + "\n")
         print_summary(summary, complete)
-        print(f"All trials: {self.directory / TRIALS}\nThe best: {shlex.join(command)}")
+        print(f"All trials: {self.directory / TRIALS}\nThe best: {typed(command)}")
         return float(best.value)
 
 

@@ -3,7 +3,6 @@
 import html
 import logging
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from gyral.config.plain import plain_values
+from gyral.core.commands import typed
 from gyral.core.side_outputs import SideOutput, first_line, within
 from gyral.core.signals import Interrupted
 from gyral.runs.directory import Run
@@ -252,8 +252,8 @@ def end_process() -> None:
 
 def sync_command(experiment: Any) -> str:
     """Return the command that uploads a run."""
-    option = "" if experiment.offline else "--include-online "  # else `wandb sync` skips the run
-    return f"wandb sync {option}{shlex.quote(str(experiment.settings.sync_dir))}"
+    options = [] if experiment.offline else ["--include-online"]  # else `wandb sync` skips the run
+    return typed(["wandb", "sync", *options, str(experiment.settings.sync_dir)])
 
 
 def display_name(run: Run) -> str:

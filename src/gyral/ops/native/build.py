@@ -1,4 +1,4 @@
-"""Compiles all kernels for the processors that a wheel serves: `python -m gyral.ops.native.build [DIRECTORY]`.
+"""Compiles all kernels for the processors that a wheel serves: `python -m gyral.ops.native.build`, and a directory.
 
 An installation without a C++ compiler then has the kernels of its wheel; with one, it compiles those of its processor.
 """

@@ -65,7 +65,7 @@ def render(sections: Sequence[Section], notes: Sequence[str], name: str, width: 
     """
     lines = [
         r"% Needs \usepackage{booktabs}.",
-        r"% Other columns: gyral report columns=[…]; all columns: .md and .html.",
+        r'% Other columns: gyral report "columns=[…]"; all columns: .md and .html.',
     ]
     labels: dict[str, int] = {}
     for section in sections:
