@@ -29,7 +29,7 @@ import numpy as np
 
 from gyral.config.roles import settings_of
 from gyral.core.checks import check_choice
-from gyral.core.measures import Measure
+from gyral.core.measures import Measure, percent
 from gyral.reports.catalogue import containing
 from gyral.reports.measures import task_measures
 from gyral.runs.record_files import read_probe
@@ -276,7 +276,7 @@ def claims_table(claims: Sequence[Claim]) -> str:
         if second:
             compared = second[0]
         else:
-            compared = f"{claim.bound:g}" if claim.solved is None else f"{claim.bound:.0%} of the seeds"
+            compared = f"{claim.bound:g}" if claim.solved is None else f"{percent(claim.bound)} of the seeds"
         sentence = f"{claim.text} ({claim.paper}; {measure})<br>`{claim.command}`"
         lines.append(f"| {number} | {sentence} | {first} | {compared} | {shown} | **{claim.verdict}** |")
     return "\n".join([f"{len(claims)} claims: {counts}.", "", *lines])

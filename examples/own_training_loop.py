@@ -91,7 +91,9 @@ def train(steps: int, ignore_starts: bool = False) -> float:
         if step % max(steps // 5, 1) == 0:
             accuracy, right, asked = right / asked, 0, 0
             seconds = time.perf_counter() - began
-            print(f"step {step:4}: {accuracy:6.1%} of the answers right, loss {loss.item():.3f}, {seconds:.1f} s")
+            print(
+                f"step {step:4}: {100 * accuracy:5.1f} % of the answers right, loss {loss.item():.3f}, {seconds:.1f} s"
+            )
     return accuracy
 
 

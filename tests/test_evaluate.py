@@ -35,7 +35,7 @@ def table(outcome: Outcome) -> dict[str, str]:
 
 
 def as_printed(name: str, value: float) -> str:
-    return printed_metric(name, value, OF_OBJECTIVES, digits=8)
+    return printed_metric(name, value, OF_OBJECTIVES)
 
 
 @pytest.mark.parametrize("checkpoint", ["best", None])

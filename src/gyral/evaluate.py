@@ -65,7 +65,7 @@ def evaluate(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, f
     metrics = loop.evaluate(trainer, task, split, checkpoint)
     print_metrics(f"{checkpoint} (step {step})", metrics, task.measures)
     if path is not None:
-        rows = [(name, printed(name, value, task.measures, digits=8)) for name, value in metrics.items()]
+        rows = [(name, printed(name, value, task.measures)) for name, value in metrics.items()]
         EvaluationReport(title, ("metric", split), rows, numbers=metrics).write(path)
         print(path)
     return metrics

@@ -1,6 +1,9 @@
 """How metrics are printed."""
 
-from gyral.core.measures import ACCURACY, MSE, SEQUENCE_ACCURACY, printed
+import re
+
+from gyral.core.measures import ACCURACY, MSE, SEQUENCE_ACCURACY, percent, printed
+from tests.helpers.running import ROOT
 
 
 def test_a_metric_is_printed_alike_everywhere() -> None:
@@ -10,3 +13,12 @@ def test_a_metric_is_printed_alike_everywhere() -> None:
     assert printed("sequence_accuracy", 1.0, measures) == "100.0 %"
     assert printed("test/mse", 0.28400001, measures) == "0.2840"
     assert printed("test/loss", 0.28400001, measures) == "0.284"
+    assert printed("test/loss", 0.123456789, measures) == "0.1235"
+    assert (percent(0.284), percent(0.284, 1), percent(1)) == ("28 %", "28.4 %", "100 %")
+
+
+def test_code_prints_percentages_by_these_functions_alone() -> None:
+    folders = [ROOT / "src", ROOT / "docs", ROOT / "benchmarks", ROOT / "examples"]
+    files = [file for folder in folders for kind in ("py", "html", "ipynb") for file in folder.rglob(f"*.{kind}")]
+    of_python = re.compile(r"\{[^{}]*:[<>^]?\d*(?:\.\d)?%\}")  # "28%", without the space that all others have
+    assert not [file for file in files if of_python.search(file.read_text(encoding="utf-8"))]

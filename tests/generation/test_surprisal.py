@@ -40,7 +40,7 @@ def test_the_mean_is_the_loss_of_evaluation(level: str, request: pytest.FixtureR
     assert sum(nats) / len(nats) == pytest.approx(one_row(task, symbols), abs=1e-6)
     mean = MeanSurprisal(task.data.corpus.level)
     assert list(mean.count(found)) == found
-    assert f"mean {sum(nats) / len(nats) / math.log(2):.4f} bits a " in str(mean)
+    assert f"mean {sum(nats) / len(nats) / math.log(2):.3f} bits a " in str(mean)
 
 
 def test_a_text_is_read_in_windows_one_after_another(trained: Trained) -> None:

@@ -3,6 +3,7 @@
 import csv
 import fcntl
 import json
+import re
 import shlex
 import sqlite3
 import subprocess
@@ -11,10 +12,12 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gyral.core.measures import ACCURACY
 from gyral.sweeps import optuna as tune
 from gyral.sweeps import ownership
 from gyral.training import loop
@@ -79,6 +82,18 @@ def test_a_search_resumes_with_new_trials_and_prints_importances(tmp_path: Path)
     nothing_left = search(tmp_path, trials=3)
     assert nothing_left.status == 0
     assert len(read(tmp_path)) == 3
+    assert f" {float(best['val/loss']):.4g} " in nothing_left.out
+    assert ACCURACY in tune.measures_of_trials([SimpleNamespace(number=0, user_attrs={})], tmp_path)
+    assert tune.measures_of_trials([SimpleNamespace(number=9, user_attrs={})], tmp_path) == ()
+
+
+def test_the_best_trials_print_numbers_as_reports_do(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = {"monitor": "val/accuracy", "importances": {"optimizer.lr": 0.28400001}, "trials": {"complete": 1}}
+    best = SimpleNamespace(number=7, value=0.51234567, params={"optimizer.lr": 0.00123456})
+    tune.print_summary(summary, [best], [ACCURACY])
+    out = capsys.readouterr().out
+    assert re.search(r"│ 7 +│ 51\.2 % +│ 0\.00123456 +│", out)
+    assert re.search(r"│ optimizer\.lr │ +28\.4 % █+ +│", out)
 
 
 @pytest.mark.slow

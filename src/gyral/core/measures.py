@@ -96,19 +96,23 @@ SUBSTITUTE = Remark(
 )
 
 
-def printed(name: str, value: float, measures: Iterable[Measure], digits: int = 4) -> str:
+def percent(share: float, digits: int = 0) -> str:
+    """Return a share as all texts print it: "28 %" of 0.284."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def printed(name: str, value: float, measures: Iterable[Measure]) -> str:
     """Return a metric as tables, lines and figures print it: "28.4 %" of test/accuracy = 0.284.
 
     Args:
         name: the name of the metric, also of a category of examples, such as test/accuracy_7_operators.
         value: its value as it is logged.
-        measures: the measures of the task.
-        digits: significant digits of a metric without a measure, such as a loss.
+        measures: the measures of the task; a metric without one, such as a loss, has four significant digits.
     """
     own = name.rpartition("/")[2]
     found = [measure for measure in measures if own == measure.name or own.startswith(f"{measure.name}_")]
     if not found:
-        return f"{value:.{digits}g}"
+        return f"{value:.4g}"
     measure = max(found, key=lambda measure: len(measure.name))
     return f"{measure.scale * value:.{measure.digits}f} {measure.unit}".rstrip()
 

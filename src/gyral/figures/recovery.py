@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from gyral.config.plain import plain_values
 from gyral.core.errors import OptionError
+from gyral.core.measures import percent
 from gyral.figures.common import add_title
 from gyral.plotting.layout import finish, make_grid
 from gyral.plotting.style import BASELINE, COLORS, DASHES, MARKERS, add_legend
@@ -70,7 +71,7 @@ def recovery(*runs: Run) -> Figure:
             band = values.min(axis=0), values.max(axis=0)
             axes.fill_between(found[0].letters, *band, color=look["color"], alpha=0.15, linewidth=0)
     if len(groups) == 1:
-        add_title(figure, runs[0], f"a state with an error of {NOISE:.0%}")
+        add_title(figure, runs[0], f"a state with an error of {percent(NOISE)}")
     panels[0].set(yscale="log", ylabel="relative distance of the state")
     panels[1].set(ylabel="last label right (%)", ylim=(0, 101))
     for axes in panels:

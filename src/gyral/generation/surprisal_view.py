@@ -15,6 +15,7 @@ from rich.text import Text
 
 from gyral.core.files import to_json
 from gyral.core.html import write_html
+from gyral.core.measures import BITS, PERPLEXITY
 from gyral.data.vocabulary import END_OF_LINE, Decoder
 from gyral.generation.output import Styled
 
@@ -114,7 +115,8 @@ class MeanSurprisal:
     def __str__(self) -> str:
         mean = self._bits / self._count
         over = f"{self._count:,} {self._unit}{'s' if self._count > 1 else ''}"
-        return f"mean {mean:.4f} bits a {self._unit}, perplexity {2**mean:.4g}, over {over}"
+        perplexity = f"{2**mean:.{PERPLEXITY.digits}f}"
+        return f"mean {mean:.{BITS.digits}f} bits a {self._unit}, perplexity {perplexity}, over {over}"
 
 
 def print_surprisals(surprisals: Iterable[Surprisal], level: str) -> Iterator[str]:

@@ -112,9 +112,9 @@ def relative_path(directory: Path) -> Path:
 
 
 def print_metrics(title: str, metrics: dict[str, float], measures: Iterable[Measure]) -> None:
-    """Print the metrics of an evaluation as reports do, and losses with eight digits, by which two can be compared."""
+    """Print the metrics of an evaluation as reports do; gyral evaluate save=….json writes all digits."""
     print(title)
-    _print_table({name: printed(name, value, [*measures], digits=8) for name, value in metrics.items()})
+    _print_table({name: printed(name, value, [*measures]) for name, value in metrics.items()})
 
 
 def _print_table(rows: dict[str, str], published: Mapping[str, str] | None = None) -> None:

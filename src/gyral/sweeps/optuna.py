@@ -12,6 +12,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,13 @@ from gyral.config.overrides import quote
 from gyral.config.plain import plain_values
 from gyral.core.checks import check_integer
 from gyral.core.commands import program, typed
-from gyral.core.errors import OptionError, SweepError, hide_passwords
+from gyral.core.errors import OptionError, SweepError, UserError, hide_passwords
 from gyral.core.extras import import_extra
 from gyral.core.files import to_json, write_atomically
 from gyral.core.locks import lock_file
+from gyral.core.measures import Measure, percent, printed
 from gyral.runs.directory import determining, first_difference, identity_of, resolve
+from gyral.runs.measures import read_measures
 from gyral.runs.moved import check_current
 from gyral.runs.trial import PRUNED, instantiate_optuna, open_storage, quiet_optuna, trial_id
 from gyral.sweeps.grid import BaseSweeper, values_of
@@ -288,7 +291,7 @@ class Tune(BaseSweeper):
             "trials": {name: count for name, count in counts.items() if count},
         }
         write_atomically(self.directory / SUMMARY, to_json(summary, 2) + "\n")
-        print_summary(summary, complete)
+        print_summary(summary, complete, measures_of_trials(complete, self.directory))
         print(f"All trials: {self.directory / TRIALS}\nThe best: {typed(command)}")
         return float(best.value)
 
@@ -359,17 +362,26 @@ def last_value(trial: Any) -> float | str:
     return trial.intermediate_values[max(trial.intermediate_values)] if trial.intermediate_values else ""
 
 
-def print_summary(summary: dict[str, Any], complete: list[Any]) -> None:
+def measures_of_trials(trials: list[Any], directory: Path) -> Sequence[Measure]:
+    """Return the measures of the task of the trials of a search in a directory; none if it is not on this machine."""
+    for frozen in trials:
+        with suppress(UserError):
+            return read_measures((directory_of(frozen) or directory) / f"trial_{frozen.number}")[0]
+    return ()
+
+
+def print_summary(summary: dict[str, Any], complete: list[Any], measures: Sequence[Measure]) -> None:
     """Print the best trials and the importance of each option."""
     console = Console()
     keys = list(complete[0].params)
     table = Table("trial", summary["monitor"], *keys, box=box.SQUARE, title="Best trials")
     for trial in complete[:SHOWN]:
-        table.add_row(str(trial.number), f"{trial.value:.6g}", *(as_text(trial.params[key]) for key in keys))
+        score = printed(summary["monitor"], trial.value, measures)
+        table.add_row(str(trial.number), score, *(as_text(trial.params[key]) for key in keys))
     console.print(table)
     if summary["importances"]:
         table = Table("option", "importance", box=box.SQUARE, title="Importance of each option (fANOVA)")
         for key, share in summary["importances"].items():
-            table.add_row(key, f"{share:6.1%} {'█' * round(20 * share)}")
+            table.add_row(key, f"{percent(share, 1):>7} {'█' * round(20 * share)}")
         console.print(table)
     print("Trials:", ", ".join(f"{count} {name}" for name, count in summary["trials"].items()))

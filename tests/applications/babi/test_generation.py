@@ -19,7 +19,7 @@ def expected_lines(task: Any, chosen: list[Question]) -> list[str]:
     distributions = task.probabilities(chosen)
     best = [task.data.babi.classes[int(row.argmax())] for row in distributions]
     asked = [" ".join(question.words[:-1]) + question.words[-1] for question in chosen]
-    return [f"{a} {b} ({row.max():.0%})" for a, b, row in zip(asked, best, distributions, strict=True)]
+    return [f"{a} {b} ({100 * row.max():.0f} %)" for a, b, row in zip(asked, best, distributions, strict=True)]
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -67,8 +67,8 @@ def test_questions_of_a_file_are_answered(babi_run: Path, tmp_path: Path) -> Non
     outcome = invoke(f"run={babi_run}", f"story={story}", entry="generate")
     assert outcome.status == 0, outcome.err
     first, second = outcome.out.splitlines()
-    assert re.fullmatch(r"Where is Mary\? \w+ \(\d+%\)", first)
-    assert re.fullmatch(r"Where is John\? \w+ \(\d+%\)", second)
+    assert re.fullmatch(r"Where is Mary\? \w+ \(\d+ %\)", first)
+    assert re.fullmatch(r"Where is John\? \w+ \(\d+ %\)", second)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_the_list_has_the_closure_without_the_held_out_pairs(
     main()
     printed = capsys.readouterr().out
     assert printed.startswith("4 nouns; 5 pairs in the transitive closure, 5 if each pair counts once")
-    assert printed.endswith("follows from these pairs: 100.00%\n"), "a puppy is a dog, and so a mammal"
+    assert printed.endswith("follows from these pairs: 100.00 %\n"), "a puppy is a dog, and so a mammal"
     assert (data / "wordnet" / "wordnet_train.txt").read_text().splitlines() == [
         *("IsA\tdog.n.01\tmammal.n.01\t1", "IsA\tfido.n.01\tdog.n.01\t1", "IsA\tfido.n.01\tmammal.n.01\t1"),
         "IsA\tpuppy.n.01\tdog.n.01\t1",
@@ -64,4 +64,4 @@ def test_the_closure_of_wordnet_has_the_published_size_if_each_path_counts(tmp_p
     found = make_training_list(DATA / "wordnet" / "dict", tmp_path)
     assert found.startswith("82,115 nouns; 743,241 pairs in the transitive closure, 837,888 if each pair counts once")
     assert "668,916 pairs, without the 74,325 true pairs" in found
-    assert found.endswith("accuracy on test of what follows from these pairs: 93.07%")
+    assert found.endswith("accuracy on test of what follows from these pairs: 93.07 %")

@@ -67,7 +67,7 @@ def test_a_written_pair_is_answered_and_the_correct_relation_is_logged(caplog: p
     probabilities = task.probabilities(["(", "a", "(", "or", "b", ")", ")"], ["a"])
     assert probabilities.sum().item() == pytest.approx(1)
     assert line.startswith("( a ( or b ) ) ")
-    assert line.endswith(f" {probabilities.max():.0%})\n")
+    assert line.endswith(f" {100 * probabilities.max():.0f} %)\n")
     assert "right relation: > (reverse entailment)" in caplog.text
     for wrong, reason in (
         ("a", "must be two formulas with a comma between them"),

@@ -49,7 +49,7 @@ def test_questions_of_the_test_split_are_answered_one_line_each(tmp_path: Path) 
     generator, values = offers.choose([*type(task).generators().values()], {"questions": "2"}, "task")
     assert not offers.required(generator)
     lines = list(generator(task, **values))
-    assert re.fullmatch(r"where is john \? (home|john) \(\d+%, (right|wrong; right: home)\)\n", lines[0])
+    assert re.fullmatch(r"where is john \? (home|john) \(\d+ %, (right|wrong; right: home)\)\n", lines[0])
     assert lines[1].startswith("@placeholder is mary . ")
     page = tmp_path / "page.html"
     assert list(answer_questions(task, questions=9, html=str(page)))[-1] == f"{page}\n"
@@ -91,12 +91,12 @@ def test_a_document_is_drawn_with_a_line_for_each_sentence(tmp_path: Path) -> No
     assert heights[8] > heights[7]
     kinds = [word.attributes["class"] for word in words if "class" in word.attributes]
     assert kinds == ["chain2", "chain2", "chain1", "chain1"]
-    assert words[5].tooltip == "90.0% of the attention"
+    assert words[5].tooltip == "90.0 % of the attention"
     assert words[8].tooltip == "", "the question"
     assert len(page.all("path")) == 3
     assert len(page.all("rect")) == 1, "words with less than the share of uniform attention have no color"
     assert page.all("head")[0].tooltip == page.all("h1")[0].text == "Questions & answers"
-    assert [cell.text for cell in page.all("td")] == ["ann", "75%", "", "<b>", "25%", ""]
+    assert [cell.text for cell in page.all("td")] == ["ann", "75 %", "", "<b>", "25 %", ""]
     assert "(which is right)" in page.all("h2")[0].text
 
 

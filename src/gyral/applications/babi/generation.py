@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gyral.core.errors import OptionError
 from gyral.core.inputs import decode, open_input
+from gyral.core.measures import percent
 from gyral.data.babi.stories import Question, Sentence
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def answer(task: "BabiTask", lines: Iterable[str]) -> Iterator[str]:
             continue
         [distribution] = task.probabilities([Question(0, tuple(story), words, "", ())])
         best = int(distribution.argmax())
-        yield f"{text} {task.data.babi.classes[best]} ({distribution[best]:.0%})"
+        yield f"{text} {task.data.babi.classes[best]} ({percent(distribution[best])})"
 
 
 def read_lines(name: str) -> Iterator[str]:

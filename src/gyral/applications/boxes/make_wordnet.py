@@ -15,6 +15,7 @@ from gyral.applications.boxes.data.splits import FILES, WORDNET, read_labelled
 from gyral.config.command_line import one_line_errors, parse_words
 from gyral.core.errors import OptionError
 from gyral.core.files import write_atomically
+from gyral.core.measures import percent
 
 
 def make_training_list(hierarchy: Path, data_dir: Path) -> str:
@@ -42,7 +43,7 @@ def make_training_list(hierarchy: Path, data_dir: Path) -> str:
             f"{len(nouns):,} nouns; {len(keys):,} pairs in the transitive closure,"
             f" {nouns.path_count:,} if each pair counts once for each of its paths",
             f"{path}: {len(lines):,} pairs, without the {len(held_out):,} true pairs of validation and test",
-            f"accuracy on test of what follows from these pairs: {_transitive(nouns, pairs, test):.2%}",
+            f"accuracy on test of what follows from these pairs: {percent(_transitive(nouns, pairs, test), 2)}",
         )
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gyral.applications.logic.data.corpus import CLASSES
 from gyral.applications.logic.data.formulas import RELATIONS, relation, truth_table
 from gyral.core.errors import OptionError
+from gyral.core.measures import percent
 
 if TYPE_CHECKING:
     from gyral.applications.logic.task import LogicalInferenceTask
@@ -42,4 +43,4 @@ def relate_formulas(task: "LogicalInferenceTask", *, formulas: str) -> Iterator[
     probabilities = task.probabilities(*parts)
     best = int(probabilities.argmax())
     first, second = (" ".join(tokens) for tokens in parts)
-    yield f"{first} {CLASSES[best]} {second} ({RELATIONS[CLASSES[best]]}, {probabilities[best]:.0%})\n"
+    yield f"{first} {CLASSES[best]} {second} ({RELATIONS[CLASSES[best]]}, {percent(float(probabilities[best]))})\n"

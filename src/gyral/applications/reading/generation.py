@@ -15,6 +15,7 @@ from gyral.data.batching import IGNORED
 if TYPE_CHECKING:
     from gyral.applications.reading.tasks.base import ReadingTask
 from gyral.core.inputs import path_of
+from gyral.core.measures import percent
 
 log = logging.getLogger(__name__)
 SPLIT = "test"
@@ -39,7 +40,7 @@ def answer_questions(task: "ReadingTask", *, questions: int = 8, html: str | Non
         shown.append(explain(task, task.batch_of(SPLIT, [row]), f"{SPLIT} question {row + 1:,} of {count:,}"))
         best, right = shown[-1].candidates[0], shown[-1].right
         remark = "right" if best.name == right else f"wrong; right: {right}"
-        yield f"{' '.join(shown[-1].question)} {best.name} ({best.probability:.0%}, {remark})\n"
+        yield f"{' '.join(shown[-1].question)} {best.name} ({percent(best.probability)}, {remark})\n"
     if html is not None:
         write_page(path_of(html), shown, "Questions and answers")
         yield f"{html}\n"

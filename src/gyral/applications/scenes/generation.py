@@ -17,6 +17,7 @@ from gyral.data.batching import IGNORED
 if TYPE_CHECKING:
     from gyral.applications.scenes.task import ScenesTask
 from gyral.core.inputs import path_of
+from gyral.core.measures import percent
 
 log = logging.getLogger(__name__)
 SPLIT = "test"
@@ -61,7 +62,7 @@ def answer_scene(task: "ScenesTask", *, scene: int, html: str | None = None) -> 
         asked.append(question)
         remark = "right" if question.answer == question.right else f"wrong; right: {question.right}"
         shown = f" · {nested(steps)}" if steps else ""
-        yield f"{' '.join(question.words)}? {question.answer} ({question.probability:.0%}, {remark}){shown}\n"
+        yield f"{' '.join(question.words)}? {question.answer} ({percent(question.probability)}, {remark}){shown}\n"
     if html is not None:
         places = scenes.positions[index, : scenes.objects[index]]
         write_page(path_of(html), scenes.images[index], places, asked, f"Test scene {scene} of {len(scenes)}")

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from gyral.core.measures import Measure
+from gyral.core.measures import Measure, percent
 from gyral.reports.catalogue import Sweep
 from gyral.reports.numbers import Numbers
 from gyral.reports.rows import Row, columns_of, in_column
@@ -89,7 +89,7 @@ def _intervals(runs: int) -> str:
     """Return the exact intervals of the shares that a number of runs can have."""
     ends = ((count, exact_interval(count, runs)) for count in range(runs, -1, -1))
     shown = (f"{count}/{runs} {100 * low:.0f} to {100 * high:.0f} %" for count, (low, high) in ends)
-    return f"exact {CONFIDENCE:.0%} intervals of the share: {', '.join(shown)}"
+    return f"exact {percent(CONFIDENCE)} intervals of the share: {', '.join(shown)}"
 
 
 def has_lengths(records: Sequence[RunRecord], measure: Measure) -> bool:
