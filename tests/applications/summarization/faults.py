@@ -10,6 +10,7 @@ import pytest
 
 from gyral.applications.summarization.data import corpus, preparation
 from gyral.applications.summarization.data.files import Output, read_articles
+from gyral.applications.summarization.data.parsing import Fields
 from gyral.data.raw_examples import Report
 from tests.applications.summarization.articles import article, example, write_chunk, write_lines, write_story
 from tests.applications.summarization.small import SUMMARIES
@@ -137,7 +138,7 @@ def cached_articles(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> 
 def given_articles(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     """Articles that `gyral generate` summarizes."""
     name, files = articles(folder, random.choice(("jsonl", "csv", "bin", "story", "list")))
-    return Input(files, ("input",), lambda: list(read_articles(name, Report())))
+    return Input(files, ("input",), lambda: list(read_articles(name, Report(), Fields())))
 
 
 def written_summaries(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:

@@ -42,6 +42,8 @@ QUICK_TO_BUILD = {"corpus.part": "excerpt"}
 OF_EVERY_CELL = ("summarization_jsonl",)
 ALTERNATIVES: dict[str, list[Any]] = {
     **{f"corpus.{split}": [f"{PAIRS}[3:13]"] for split in SPLITS},
+    "corpus.source": ["title"],
+    "corpus.target": ["title"],
     "decoded": [3],
 }
 NO_EFFECT = ("corpus.part",)  # location of files
@@ -103,4 +105,4 @@ def effects(task: Any) -> list[Any] | None:
     if not isinstance(task, SummaryTask):
         return None
     batch = next(iter(task.data.loader("val")))
-    return [task.loss(uniform(task, batch), batch).item(), vars(task.decoding), task.decoded]
+    return [task.loss(uniform(task, batch), batch).item(), vars(task.decoding), task.decoded, task.rouge_tokens]

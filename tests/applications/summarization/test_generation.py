@@ -14,8 +14,8 @@ import pytest
 from gyral.applications.summarization.data.files import Article, Output
 from gyral.applications.summarization.data.parsing import Pair
 from gyral.core.errors import OptionError
-from tests.applications.summarization.small import PARTS
-from tests.helpers.running import Outcome, invoke
+from tests.applications.summarization.small import PARTS, SUMMARIES
+from tests.helpers.running import Outcome, invoke, train
 
 PAIRS = Path(__file__).with_name("pairs.jsonl")
 
@@ -164,3 +164,17 @@ def test_the_page_shows_attention_and_what_was_copied(summary_run: Path, tmp_pat
     assert re.search(rf'<span style="--a:[01]\.\d\d">{article}</span>', text)
     assert "<h3>Reference</h3>" in text
     assert "http" not in text
+
+
+@pytest.mark.slow
+def test_a_run_and_its_summaries_of_own_fields_are_the_same(summary_run: Path, tmp_path: Path) -> None:
+    own = tmp_path / "pairs.jsonl"
+    names = {"story": "document", "summary": "abstract"}
+    rows = [{names.get(name, name): value for name, value in line.items()} for line in lines(PAIRS)]
+    own.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    words = [word.replace(str(PAIRS), str(own)) for word in SUMMARIES]
+    directory = train(tmp_path / "run", *words, "task.corpus.source=document", "task.corpus.target=abstract")
+    tests = [json.loads((run / "DONE").read_text())["test/loss"] for run in (directory, summary_run)]
+    assert tests[0] == tests[1]
+    made = [generate(directory, f"input={path}[:2]").out for path in (own, PAIRS)]
+    assert made[0] == made[1] != ""

@@ -80,7 +80,7 @@ def summarize(
     others = {str(file): read_summaries(str(file)) for file in files if file is not None}
     report, shown = Report(), list[Shown]()
     with Output(None if out is None else path_of(out)) as output, _Progress(report) as progress:
-        articles = output.remaining(read_articles(input, report))
+        articles = output.remaining(read_articles(input, report, task.data.corpus.fields))
         while batch := list(islice(articles, size)):
             encoded = _encode(task, [article.pair for article in batch], task.data.lengths["max_summary"])
             written = task.write(_batch(task, encoded), encoded)

@@ -13,7 +13,7 @@ from tests.applications.summarization.articles import article, write_lines
 
 def test_a_part_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [article(1), {"article": ""}, article(2)])
-    write_part(tmp_path / "part.npz", list(ArticleSource(path).raw_examples()), "jsonl", "s2s")
+    write_part(tmp_path / "part.npz", list(ArticleSource(path).raw_examples()), *ArticleSource(path).arguments)
     part = read_part(tmp_path / "part.npz")
     words = [part.words[number] for number in part.arrays["tokens"]]
     start = 0
@@ -29,7 +29,7 @@ def test_a_part_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_a_damaged_part_is_an_error_that_names_it(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [article(1)])
     part = tmp_path / "part.npz"
-    write_part(part, list(ArticleSource(path).raw_examples()), "jsonl", "s2s")
+    write_part(part, list(ArticleSource(path).raw_examples()), *ArticleSource(path).arguments)
     whole = part.read_bytes()
     place = whole.index(b"name1")  # in the words
     for content in (b"", whole[:-30], whole[:place] + b"game1" + whole[place + 5 :]):

@@ -54,6 +54,44 @@ def test_comma_separated_values(tmp_path: Path) -> None:
         list(read_pairs(tmp_path / "b.csv"))
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv"])
+def test_own_names_of_fields(tmp_path: Path, suffix: str) -> None:
+    rows = [
+        {"document": "The cat sat.", "abstract": "It sat.\nA cat!", "head": "Cat", "article": "no", "summary": "no"}
+    ]
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".csv":
+        with path.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([[*rows[0]], [*rows[0].values()]])
+    else:
+        path.write_text(json.dumps(rows if suffix == ".json" else rows[0]))
+    assert list(read_pairs(path, source="document", target="abstract")) == [CAT]
+    titled = CAT._replace(sentences=(["cat"],), title=["cat"])
+    assert list(read_pairs(path, source="document", target="head", mode="s2t")) == [titled]
+    assert list(read_pairs(path, source="document")) == [CAT._replace(sentences=(["no"],))]
+    states = [ArticleSource(path, source=source).fingerprint() for source in (None, "document", "article")]
+    assert len({*map(str, states)}) == 3
+
+
+def test_a_field_that_is_not_there_is_named(tmp_path: Path) -> None:
+    lines = write_lines(tmp_path / "a.jsonl", [{"document": "A cat.", "highlights": "It."}, {"document": "A cat."}])
+    pairs, report = reported(lines, source="document", target="highlights")
+    assert len(pairs) == 1
+    assert report.left_out == {"without the field highlights": (1, "a.jsonl:2")}
+    reason = r"^source=text: must be a field of \S+a\.jsonl, whose first records have document, highlights$"
+    with pytest.raises(OptionError, match=reason):
+        list(read_pairs(lines, source="text"))
+    (tmp_path / "a.csv").write_text("document,highlights\n1,2\n")
+    reason = r"^target=abstract: must be a column of \S+a\.csv, whose first line has document, highlights$"
+    with pytest.raises(OptionError, match=reason):
+        list(read_pairs(tmp_path / "a.csv", source="document", target="abstract"))
+    chunk = write_chunk(tmp_path / "a.bin", [])
+    with pytest.raises(OptionError, match=r"^source=document: must be null for \S+a\.bin, whose form has no names$"):
+        ArticleSource(chunk, source="document")
+    with pytest.raises(OptionError, match=r"^source=0: must be the name of a field or column, such as document$"):
+        ArticleSource(tmp_path / "a.csv", source=0)  # type: ignore[arg-type]
+
+
 def test_a_row_without_a_closing_quotation_mark_is_skipped(tmp_path: Path) -> None:
     rows = ['"The cat sat.","It sat.\nA cat!"\n' for _ in range(4)]
     rows[1] = rows[1].replace('cat!"', "cat!")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gyral.applications.summarization.data import preparation
-from gyral.applications.summarization.data.parsing import SPECIAL
+from gyral.applications.summarization.data.parsing import SPECIAL, Fields
 from gyral.applications.summarization.data.sources import ArticleSource
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
@@ -55,6 +55,7 @@ class SummaryCorpus:
         bounds: for each split (2p + 1,) the starts of articles and summaries in `tokens`, alternating, and the end of
             the last one.
         reports: for each split the counts of kept and skipped examples.
+        fields: the names of the parts of an example of the training split.
     """
 
     name: str
@@ -63,6 +64,7 @@ class SummaryCorpus:
     tokens: np.ndarray
     bounds: dict[str, np.ndarray]
     reports: dict[str, Report]
+    fields: Fields
 
     @cached_property
     def words(self) -> list[str]:
@@ -140,6 +142,8 @@ def load(
     val: str | Path | None,
     test: str | Path | None,
     mode: str = "s2s",
+    source: str | None = None,
+    target: str | None = None,
     size: int = SIZE,
     name: str = "articles",
     processes: int | None = None,
@@ -155,6 +159,7 @@ def load(
         train, val, test: see `gyral.applications.summarization.data.sources.ArticleSource`. The splits may be from
             different corpora, to train a model on one and test it on another.
         mode: input and output of the model, see `gyral.applications.summarization.data.sources.ArticleSource`.
+        source, target: names of the fields or columns of article and summary, see there.
         size: maximum vocabulary size, including the four special symbols.
         name: name of the corpus.
         processes: number of worker processes; None: one for each available core.
@@ -165,24 +170,24 @@ def load(
     """
     check_integer("size", size, len(SPECIAL) + 1)
     paths = dict(zip(SPLITS, (train, val, test), strict=True))
-    sources = {split: _source(split, path, mode) for split, path in paths.items()}
+    sources = {split: _source(split, path, mode, source, target) for split, path in paths.items()}
     return load_or_prepare(
         name,
         FORMAT,
         sources,
         data_dir,
-        lambda folder: _read(folder, name, size),
+        lambda folder: _read(folder, name, size, sources["train"].fields),
         lambda folder: preparation.prepare(name, sources, folder, processes),
     )
 
 
-def _source(split: str, path: str | Path | None, mode: str) -> ArticleSource:
+def _source(split: str, path: str | Path | None, mode: str, source: str | None, target: str | None) -> ArticleSource:
     if path is None:
         raise OptionError(split, path, "must be a file of articles with summaries, such as articles.jsonl")
-    return ArticleSource(path, mode=mode, option=split)
+    return ArticleSource(path, mode=mode, source=source, target=target, option=split)
 
 
-def _read(folder: Path, name: str, size: int) -> SummaryCorpus | None:
+def _read(folder: Path, name: str, size: int, fields: Fields) -> SummaryCorpus | None:
     """Return a corpus from the cache, or None if it is missing or damaged."""
 
     def build(description: dict[str, Any]) -> SummaryCorpus:
@@ -191,7 +196,7 @@ def _read(folder: Path, name: str, size: int) -> SummaryCorpus | None:
         end = min(size, description["trained"])
         symbols = (folder / "words.txt").read_bytes().decode().split("\n", end)[:end]
         reports = {split: restore_report(report) for split, report in description["reports"].items()}
-        return SummaryCorpus(name, folder, Vocabulary("word", symbols), tokens, bounds, reports)
+        return SummaryCorpus(name, folder, Vocabulary("word", symbols), tokens, bounds, reports, fields)
 
     corpus = read_corpus(folder, build)
     for split, report in corpus.reports.items() if corpus else ():

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from gyral.applications.summarization.data.parsing import Pair, parse
+from gyral.applications.summarization.data.parsing import Fields, Pair, parse
 from gyral.applications.summarization.data.sources import ArticleSource
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt, find_fault, read_text
@@ -32,24 +32,28 @@ class Article(NamedTuple):
     pair: Pair
 
 
-def read_articles(path: str, report: Report) -> Iterator[Article]:
+def read_articles(path: str, report: Report, fields: Fields) -> Iterator[Article]:
     """Yield the articles of an input; unusable examples are skipped and counted.
 
     Args:
         path: path of a `gyral.applications.summarization.data.sources.ArticleSource`; "-": standard input, with one
             article or with lines of JSON.
         report: counts skipped examples and the reasons.
+        fields: names of the parts of an article, besides the usual ones.
 
     Raises:
         OptionError: as `ArticleSource`, for the option `input`.
     """
+    fields = fields.or_usual()
     source = None if path == STANDARD_INPUT else ArticleSource(path, option="input")
+    if source is not None:
+        source.fields = fields
     form = "jsonl" if source is None else source.form
     for number, (place, content, _) in enumerate(
         _standard_input() if source is None else source.raw_examples(), start=1
     ):
         try:
-            pair, notes = parse(content, form, "s2s", needs_summary=False)
+            pair, notes = parse(content, form, "s2s", fields, needs_summary=False)
         except UnusableError as error:
             report.add(report.left_out, str(error), place)
             continue

@@ -8,13 +8,46 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gyral.data.raw_examples import ARTICLE, SUMMARY, TITLE, UnusableError, field_lines, file_text, load_line
+from gyral.data.raw_examples import (
+    ARTICLE,
+    SUMMARY,
+    TITLE,
+    RawExample,
+    UnusableError,
+    field_lines,
+    file_text,
+    load_line,
+)
 from gyral.data.text.penn import CLOSING, ENDS, has_control_characters, split_sentences, tokenize
 from gyral.data.vocabulary import PADDING, UNKNOWN
 
 START, STOP = "<s>", "</s>"
 SPECIAL = (PADDING, UNKNOWN, START, STOP)  # symbols with the numbers 0 to 3
 LONG = 50_000  # words; the report notes longer articles
+
+
+class Fields(NamedTuple):
+    """The names of the parts of an example in a form with names. The first name that an example has counts."""
+
+    article: tuple[str, ...] = ARTICLE
+    summary: tuple[str, ...] = SUMMARY
+    title: tuple[str, ...] = TITLE
+
+    @classmethod
+    def chosen(cls, source: str | None, target: str | None, mode: str) -> "Fields":
+        """Return the names that a user has chosen for the two parts that a mode uses; None: the usual names."""
+        own = {} if source is None else {"article": (source,)}
+        part = "title" if mode == "s2t" else "summary"
+        return cls(**(own if target is None else {**own, part: (target,)}))
+
+    def or_usual(self) -> "Fields":
+        """Return the names with the usual ones behind them."""
+        return Fields(*((*names, *usual) for names, usual in zip(self, Fields(), strict=True)))
+
+    def missing(self, example: Mapping[str, Any]) -> list[str]:
+        """Return the chosen names, in place of which no other name counts, that an example lacks."""
+        pairs = zip(self, Fields(), strict=True)
+        return [names[0] for names, usual in pairs if names != usual and len(names) == 1 and names[0] not in example]
 
 
 class Pair(NamedTuple):
@@ -31,13 +64,14 @@ class Pair(NamedTuple):
     title: list[str]
 
 
-def parse(content: Any, form: str, mode: str, needs_summary: bool = True) -> tuple[Pair, list[str]]:
+def parse(content: Any, form: str, mode: str, fields: Fields, needs_summary: bool = True) -> tuple[Pair, list[str]]:
     """Return the pair in an example, and a list of notes about unusual content.
 
     Args:
         content: content of the example; an exception if the example could not be read.
         form: format of the source, see `gyral.applications.summarization.data.sources.ArticleSource`.
         mode: parts of the example that are used, see `gyral.applications.summarization.data.sources.ArticleSource`.
+        fields: names of the parts of the example, in forms that have names.
         needs_summary: whether an article without a summary is unusable.
 
     Raises:
@@ -50,7 +84,7 @@ def parse(content: Any, form: str, mode: str, needs_summary: bool = True) -> tup
     elif form == "story":
         pair, texts = _parse_story(content)
     else:
-        pair, texts = _parse_fields(load_line(content) if isinstance(content, bytes) else content, mode)
+        pair, texts = _parse_fields(load_line(content) if isinstance(content, bytes) else content, mode, fields)
     if not pair.article:
         raise UnusableError("with an empty article")
     if needs_summary and not any(pair.sentences):
@@ -63,10 +97,21 @@ def parse(content: Any, form: str, mode: str, needs_summary: bool = True) -> tup
     return pair, [note for note, holds in notes.items() if holds]
 
 
-def _parse_fields(fields: Any, mode: str) -> tuple[Pair, list[str]]:
-    if not isinstance(fields, Mapping):
+def names_of(example: RawExample) -> set[str]:
+    """Return the names of the fields of an example; none if it is no object."""
+    try:
+        content = load_line(example.content) if isinstance(example.content, bytes) else example.content
+    except UnusableError:
+        return set()
+    return {*map(str, content)} if isinstance(content, Mapping) else set()
+
+
+def _parse_fields(content: Any, mode: str, fields: Fields) -> tuple[Pair, list[str]]:
+    if not isinstance(content, Mapping):
         raise UnusableError("line that is not a JSON object")
-    article, summary, title = (field_lines(fields, names) for names in (ARTICLE, SUMMARY, TITLE))
+    if missing := fields.missing(content):
+        raise UnusableError(f"without the field {' and '.join(missing)}")
+    article, summary, title = (field_lines(content, names) for names in fields)
     if mode == "sh2s":
         article = _shuffle(article)
     title_words = tokenize("\n".join(title))

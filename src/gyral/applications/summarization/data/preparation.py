@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gyral.applications.summarization.data.parsing import SPECIAL, STOP
+from gyral.applications.summarization.data.parsing import SPECIAL, STOP, Fields
 from gyral.applications.summarization.data.sources import ArticleSource, parse_examples
 from gyral.data import preparation
 from gyral.data.preparation import Part, read_part, save_part, total
@@ -30,7 +30,7 @@ def prepare(name: str, sources: Mapping[str, ArticleSource], target: Path, proce
     )
 
 
-def write_part(path: Path, examples: list[RawExample], form: str, mode: str) -> None:
+def write_part(path: Path, examples: list[RawExample], form: str, mode: str, fields: Fields) -> None:
     """Encode examples into a file, which is written completely or not at all.
 
     The arrays of the part are `tokens`, for each of p pairs the article and then the summary with `STOP` after each
@@ -43,7 +43,7 @@ def write_part(path: Path, examples: list[RawExample], form: str, mode: str) -> 
     index = {STOP: 0}
     tokens: list[int] = []
     bounds: list[int] = []
-    for pair in parse_examples(examples, form, mode, report):
+    for pair in parse_examples(examples, form, mode, fields, report):
         tokens += [index.setdefault(word, len(index)) for word in pair.article]
         bounds.append(len(tokens))
         for sentence in pair.sentences:

@@ -19,14 +19,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gyral.applications.summarization.data.parsing import Pair, parse
+from gyral.applications.summarization.data.parsing import Fields, Pair, names_of, parse
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.inputs import check_file, excerpt, is_packed, open_input, read_bytes, suffix_of
 from gyral.data.raw_examples import (
-    ARTICLE,
-    SUMMARY,
-    TITLE,
     RawExample,
     Report,
     UnusableError,
@@ -36,6 +33,7 @@ from gyral.data.raw_examples import (
 
 FORMS = ("jsonl", "csv", "story", "bin", "huggingface")
 MODES = ("s2s", "sh2s", "s2t")
+FIRST = 100  # records in which a chosen name is looked for
 END = "\ufdd0"  # a line after the last one of a CSV file; Unicode has no character with this code
 
 
@@ -65,13 +63,24 @@ class ArticleSource:
         mode: parts of each example that are used. "s2s": the article and its summary; "sh2s": the article with its
             paragraphs (lines) shuffled, and its summary; "s2t": the article, with its title as the
             summary. The last two require the form `jsonl`, `csv` or `huggingface`.
+        source, target: names of the fields or columns of the article and of the summary (with mode "s2t", of the
+            title), in the forms `jsonl`, `csv` and `huggingface`; None: the names above.
         option: name of the option that has the path, for errors.
 
     Raises:
-        OptionError: nothing exists at the path, its form is unknown, a file cannot be read, or the mode is not allowed.
+        OptionError: nothing exists at the path, its form is unknown, a file cannot be read, the mode is not allowed, or
+            `source` or `target` is no name, or for a form without names.
     """
 
-    def __init__(self, path: str | Path, form: str | None = None, mode: str = "s2s", option: str = "path") -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        form: str | None = None,
+        mode: str = "s2s",
+        source: str | None = None,
+        target: str | None = None,
+        option: str = "path",
+    ) -> None:
         self.path = str(path)
         self.option = option
         self.mode = check_choice("mode", mode, MODES)
@@ -83,6 +92,9 @@ class ArticleSource:
         if mode != "s2s" and self.form in ("story", "bin"):
             reason = f"must be s2s for {self.path}, whose form has neither paragraphs nor titles"
             raise OptionError("mode", mode, reason)
+        self._chosen = {"source": source, "target": target}
+        self._check_names()
+        self.fields = Fields.chosen(source, target, mode)
         self.files: list[Path] = []
         if self.form != "huggingface":
             self.files = self._find_files()
@@ -91,6 +103,13 @@ class ArticleSource:
             if self.form != "story" or self._is_list() or len(self.files) == 1:  # a bad story is skipped later
                 for file in self.files:
                     check_file(self.option, self.path, file)
+
+    def _check_names(self) -> None:
+        for option, name in self._chosen.items():
+            if name is not None and (not isinstance(name, str) or not name):
+                raise OptionError(option, name, "must be the name of a field or column, such as document")
+            if name is not None and self.form in ("story", "bin"):
+                raise OptionError(option, name, f"must be null for {self.path}, whose form has no names")
 
     def _error(self, reason: str, file: Path | None = None) -> OptionError:
         place = "" if file is None or str(file) == self._name else f"{file}: "
@@ -122,12 +141,13 @@ class ArticleSource:
         digest = hashlib.sha256(json.dumps(states).encode()).hexdigest()
         # stories and remote data are identified by their location as well
         place = self.path if not self.files or self._is_list() else self.path[len(self._name) :]
-        return [self.form, self.mode, place, digest]
+        chosen = [self._chosen] if any(self._chosen.values()) else []
+        return [self.form, self.mode, place, digest, *chosen]
 
     @property
-    def arguments(self) -> tuple[str, str]:
-        """Form and mode, the arguments of `parse_examples`."""
-        return self.form, self.mode
+    def arguments(self) -> tuple[str, str, Fields]:
+        """Form, mode and names of the fields, the arguments of `parse_examples`."""
+        return self.form, self.mode, self.fields
 
     def _is_list(self) -> bool:
         return self.form == "story" and self.files[0].suffix != ".story"
@@ -136,10 +156,23 @@ class ArticleSource:
         """Yield the examples without parsing them.
 
         Raises:
-            OptionError: a file cannot be read, a CSV file lacks a column, a list of URLs has no folder of stories, or
-                Hugging Face's `datasets` is not installed or cannot load the data.
+            OptionError: a file cannot be read, a CSV file lacks a column, no example has a chosen name, a list of URLs
+                has no folder of stories, or Hugging Face's `datasets` is not installed or cannot load the data.
         """
-        return itertools.islice(self._all_examples(), self._slice.start, self._slice.stop)
+        examples = itertools.islice(self._all_examples(), self._slice.start, self._slice.stop)
+        is_named = self.form in ("jsonl", "huggingface") and any(self._chosen.values())
+        return self._check_first(examples) if is_named else examples
+
+    def _check_first(self, examples: Iterator[RawExample]) -> Iterator[RawExample]:
+        """Yield examples, after a look at the first ones: a name that none of them has is wrong."""
+        first = [*itertools.islice(examples, FIRST)]
+        found = set().union(*map(names_of, first))
+        for option, name in self._chosen.items():
+            if name is not None and found and name not in found:
+                reason = f"must be a field of {self.path}, whose first records have {excerpt(sorted(found))}"
+                raise OptionError(option, name, reason)
+        yield from first
+        yield from examples
 
     def _all_examples(self) -> Iterator[RawExample]:
         if self.form == "huggingface":
@@ -182,7 +215,11 @@ class ArticleSource:
         columns = next(reader)
         if columns and columns[-1].endswith(END):
             raise self._error("is empty" if columns == [END] else "its header has a quotation mark without end", file)
-        for names in (ARTICLE, (*SUMMARY, *TITLE)):
+        for option, name in self._chosen.items():
+            if name is not None and name not in columns:
+                reason = f"must be a column of {file}, whose first line has {excerpt(columns)}"
+                raise OptionError(option, name, reason)
+        for names in (self.fields.article, (*self.fields.summary, *self.fields.title)):
             if not set(names) & set(columns):
                 raise self._error(f"has columns {excerpt(columns)}, and none named {' or '.join(names)}", file)
         end = reader.line_num
@@ -230,26 +267,29 @@ def _bin_examples(examples: BinaryIO) -> Iterator[RawExample]:
 
 
 def read_pairs(
-    path: str | Path, form: str | None = None, *, mode: str = "s2s", report: Report | None = None
+    path: str | Path, form: str | None = None, *, report: Report | None = None, **options: str | None
 ) -> Iterator[Pair]:
     """Yield the articles of a source with their summaries, tokenized.
 
     Args:
-        path, form, mode: see `ArticleSource`.
+        path, form: see `ArticleSource`.
         report: counts kept and skipped examples.
+        **options: further arguments of `ArticleSource`.
 
     Raises:
         OptionError: as `ArticleSource`.
     """
-    source = ArticleSource(path, form, mode)
-    return parse_examples(source.raw_examples(), source.form, mode, Report() if report is None else report)
+    source = ArticleSource(path, form, **options)  # type: ignore[arg-type]
+    return parse_examples(source.raw_examples(), *source.arguments, Report() if report is None else report)
 
 
-def parse_examples(examples: Iterable[RawExample], form: str, mode: str, report: Report) -> Iterator[Pair]:
+def parse_examples(
+    examples: Iterable[RawExample], form: str, mode: str, fields: Fields, report: Report
+) -> Iterator[Pair]:
     """Yield the pairs in examples, and count the kept and the skipped examples in a report."""
     for place, content, _ in examples:
         try:
-            pair, notes = parse(content, form, mode)
+            pair, notes = parse(content, form, mode, fields)
         except UnusableError as error:
             report.add(report.left_out, str(error), place)
             continue
