@@ -1,6 +1,7 @@
 """Optional dependencies: a missing one is an error of one line that names the extra to install."""
 
 import ast
+import re
 import tomllib
 from pathlib import Path
 
@@ -30,4 +31,14 @@ def test_every_extra_that_an_error_names_exists_and_make_install_has_it() -> Non
     }
     assert {"applications", "tune", "digits"} <= named <= set(extras)
     installed = " ".join(extras["dev"])
-    assert not [extra for extra in named - {"ray"} if extra not in installed]
+    assert not [extra for extra in named - {"ray", "huggingface"} if extra not in installed]
+
+
+def test_the_page_of_the_installation_has_every_extra_with_its_packages() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    page = (ROOT / "docs" / "installation.md").read_text()
+    rows = dict(re.findall(r"^\| `gyral\[(\w+)\]` \| (.*) \|$", page, re.MULTILINE))
+    assert {*rows} == {*extras} - {"browser", "docs", "dev"}
+    for extra, text in rows.items():
+        packages = [re.split(r"[\[<>=;]", package)[0] for package in extras[extra] if not package.startswith("gyral[")]
+        assert not [package for package in packages if package not in text.lower()], extra

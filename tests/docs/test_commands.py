@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,21 @@ def test_commands_of_documents_help_and_messages_paste_into_all_shells() -> None
     assert len(found) > 2000
     assert {command.text.split()[0] for command in found} >= {"gyral", "make", "python", "pip", "wandb"}
     assert not faults(found)
+
+
+def test_only_packages_of_extras_and_of_the_release_are_installed() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    simple = [
+        words
+        for command in all_commands()
+        if command.text.startswith("pip install ")
+        for words in simple_commands(command.text)
+    ]
+    named = {word for words in simple for word in words[2:] if not word.startswith(("-", "constraints"))}
+    own = {word for word in named if word.startswith("gyral")}
+    assert named - own <= {".", "build", "twine"}
+    chosen = {extra for word in own for extra in word.removeprefix("gyral").strip("[]").split(",") if extra}
+    assert chosen <= {*extras, "x"}, "x: of a message"
 
 
 @pytest.mark.parametrize("word", WORDS)

@@ -140,7 +140,7 @@ def test_labels_are_classes_in_the_order_of_the_training_split(tmp_path: Path) -
 
 def test_whole_real_numbers_need_the_objective(tmp_path: Path) -> None:
     path = write(tmp_path, targets=np.arange(N) % 2 * 1.0, split=PARTS)
-    with pytest.raises(OptionError, match=r"array targets: are whole numbers .* set objective=classification or objec"):
+    with pytest.raises(OptionError, match=r"array targets: has whole numbers .* set objective=classification or objec"):
         load(path)
     assert load(path, objective="classification").classes == 2
     assert load(path, objective="regression").classes is None

@@ -82,7 +82,7 @@ def test_a_line_for_each_step(tmp_path: Path) -> None:
         (
             "1.0,2.0",
             {},
-            "column label: are whole numbers of a real type, such as 1.0, which can be classes or measurements",
+            "column label: has whole numbers of a real type, such as 1.0, which can be classes or measurements",
         ),
         ("0.0,1.0", {"objective": "classification"}, [0, 1]),
         ("1.0,2.5", {}, [1, 2.5]),

@@ -105,7 +105,7 @@ class Parser:
         if not is_real(values):
             self._check_classes(first, counted)
         elif self.objective is None and values.shape[1] == 1 and _is_whole(values[counted] if per_step else values):
-            reason = "are whole numbers of a real type, such as 1.0, which can be classes or measurements"
+            reason = "has whole numbers of a real type, such as 1.0, which can be classes or measurements"
             raise self._error(first.place, f"{reason}; set objective=classification or objective=regression")
         return values, per_step
 

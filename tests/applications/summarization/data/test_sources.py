@@ -13,7 +13,7 @@ import pytest
 
 from gyral.applications.summarization.data.parsing import Pair
 from gyral.applications.summarization.data.sources import ArticleSource, read_pairs
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, UserError
 from gyral.data.raw_examples import Report
 from tests.applications.summarization.articles import article, example, write_chunk, write_lines, write_story
 from tests.faults.damages import OTHERS
@@ -205,7 +205,7 @@ def test_hugging_face(monkeypatch: pytest.MonkeyPatch) -> None:
         list(read_pairs("huggingface:a:b:none"))
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(
-        OptionError, match=r"^path=huggingface:a:b:c: needs Hugging Face's library: pip install datasets$"
+        UserError, match=r"^path=huggingface:a:b:c: needs the package datasets: pip install 'gyral\[huggingface\]'$"
     ):
         list(read_pairs("huggingface:a:b:c"))
 

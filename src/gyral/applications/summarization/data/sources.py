@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 from gyral.applications.summarization.data.parsing import Fields, Pair, names_of, parse
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
+from gyral.core.extras import import_extra
 from gyral.core.inputs import check_file, excerpt, is_packed, open_input, read_bytes, suffix_of
 from gyral.data.raw_examples import (
     RawExample,
@@ -238,10 +239,7 @@ class ArticleSource:
     def _remote_examples(self) -> Iterator[RawExample]:
         name, _, rest = self._name.removeprefix("huggingface:").partition(":")
         configuration, _, split = rest.rpartition(":")
-        try:
-            import datasets
-        except ImportError:
-            raise self._error("needs Hugging Face's library: pip install datasets") from None
+        datasets = import_extra("datasets", f"{self.option}={self.path}", "huggingface")
         try:
             rows = datasets.load_dataset(name, configuration or None, split=split or "train")
         except Exception as error:  # the library raises dozens of types
