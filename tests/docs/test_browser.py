@@ -25,6 +25,7 @@ FIRST_HITS = {
     "resume": ("how-to/resume/",),
     "learning rate": ("options/#learning-rate",),
     "hidden state": ("options/#hidden-state",),
+    "hidden states": ("options/#hidden-state", "how-to/python/#hidden-states-of-a-trained-run"),
     "SLURM": ("how-to/slurm/",),
     "which cell": ("which-cell/",),
     "own data": ("how-to/data/", "tutorials/own_data/"),
