@@ -1,6 +1,5 @@
 """Everything that Gyral reads as data: small inputs, the options that name them, and what reads them."""
 
-import csv
 import functools
 import hashlib
 import inspect
@@ -71,15 +70,6 @@ def sequences(folder: Path, random: Random, patch: pytest.MonkeyPatch, suffix: s
         arrays[name] = random.choice(WRONG_ARRAYS)(arrays[name])
     if path.suffix == ".npz":
         np.savez(path, **arrays)
-    elif path.suffix == ".csv":
-        table: dict[str, list[Any]] = {}
-        for name, array in arrays.items():
-            if array.ndim not in (1, 2):  # what a table cannot hold
-                return sequences(folder, random, patch, suffix, is_wrong)
-            steps = {f"{name}{step}": entries for step, entries in enumerate(array.T)} if array.ndim == 2 else {}
-            table |= {name: array} if array.ndim == 1 else steps
-        with path.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([[*table], *zip(*table.values(), strict=False)])
     elif path.suffix == ".jsonl":
         try:
             columns = {name: array.tolist() for name, array in arrays.items()}
@@ -191,7 +181,7 @@ LOADERS: dict[str, Maker] = {
     "text_file.corpus.data_dir": cached_text,
     **{
         f"sequences.data {suffix}{' wrong' * is_wrong}": functools.partial(sequences, suffix=suffix, is_wrong=is_wrong)
-        for suffix in (".npz", ".parquet", ".csv", ".jsonl")
+        for suffix in (".npz", ".parquet", ".jsonl")
         for is_wrong in (False, True)
     },
     **{

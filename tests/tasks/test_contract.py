@@ -149,9 +149,9 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "test_fraction": [0.1],
     **offered("ALTERNATIVES"),
 }
-# Options without an effect: locations of files, and options of a corpus if the data is generated or of another form.
+# Options without an effect: locations of files, and options of a corpus if the data is generated.
 NO_EFFECT = {
-    *("corpus.data_dir", "data_dir", "corpus.part", "sequence_id"),
+    *("corpus.data_dir", "data_dir", "corpus.part"),
     *listed("NO_EFFECT"),
 }
 

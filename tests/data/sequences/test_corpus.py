@@ -345,9 +345,9 @@ def test_files_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path) -> No
     (tmp_path / "cut.npz").write_bytes(complete[: len(complete) // 2])
     np.savez(tmp_path / "objects.npz", inputs=np.array([[1], [1, 2]], dtype=object), targets=np.arange(2))
     for data, said in (
-        (None, "data=null: must be a .npz, .parquet, .csv, .tsv, .jsonl or .json file"),
+        (None, "data=null: must be a .npz, .parquet, .jsonl or .json file"),
         ("absent.npz", "cannot be read (No such file or directory)"),
-        ("absent.txt", "must be a .npz, .parquet, .csv, .tsv, .jsonl or .json file"),
+        ("absent.csv", "must be a .npz, .parquet, .jsonl or .json file"),
         ("folder.npz", "is a folder without a .parquet file"),
         ("broken.npz", "cannot be read as .npz: "),
         ("text.npz", "cannot be read as .npz: "),

@@ -1,4 +1,4 @@
-"""Columns of files of sequences: .npz, .parquet and .json; `tables` has those of .csv."""
+"""Columns of .npz, .parquet and .json files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,16 +8,16 @@ import numpy as np
 
 from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
-from gyral.core.inputs import check_file, open_input
+from gyral.core.inputs import check_file, is_packed, open_input, suffix_of
 from gyral.data.raw_examples import UnusableError, json_examples, load_line
 
-FORMS = "a .npz, .parquet, .csv, .tsv, .jsonl or .json file, or a folder of .parquet files"
+FORMS = "a .npz, .parquet, .jsonl or .json file, or a folder of .parquet files"
 EXAMPLE = '{"inputs": [0.5, 1.5], "targets": "yes"}'
 
 
 @dataclass(frozen=True)
 class Column:
-    """An array of a .npz file, or a column of another file.
+    """An array of a .npz file, or a column of a .parquet file.
 
     Attributes:
         place: its name in errors, such as "array inputs".
@@ -35,14 +35,6 @@ class Column:
     def of_scalars(cls, place: str, values: np.ndarray) -> "Column":
         """Return a column with one entry per row, (N, …)."""
         return cls(place, values, np.ones(len(values), dtype=np.int64), is_scalar=True)
-
-    def once(self) -> "Column | None":
-        """Return the column with one entry for each row, or None if the entries of a row differ."""
-        starts = np.cumsum(self.lengths) - self.lengths
-        first = self.values[starts]
-        repeated = np.repeat(first, self.lengths, axis=0)
-        is_equal = (repeated == self.values) | ((repeated != repeated) & (self.values != self.values))  # NaN
-        return Column.of_scalars(self.place, first) if is_equal.all() else None
 
     def locate(self, index: int) -> str:
         """Return the place of an entry in words, such as "array inputs, row 3, step 5"; both count from 0."""
@@ -255,6 +247,28 @@ class ParquetFile:
             first = entries.is_null().to_numpy(zero_copy_only=False).argmax()
             where = f"{place}, row {first}" if column is None else column.locate(int(first))
             raise OptionError("data", self.path, f"{where}: is empty (null)")
+
+
+def open_columns(path: str | Path) -> ColumnFile:
+    """Open a file of columns by its suffix.
+
+    Raises:
+        OptionError: the file does not exist or cannot be read.
+        UserError: the package that reads it is not installed.
+    """
+    path = Path(path)
+    readers: dict[str, type[ColumnFile]] = {
+        ".npz": NumpyFile,
+        ".parquet": ParquetFile,
+        ".jsonl": JsonFile,
+        ".json": JsonFile,
+    }
+    suffix = ".parquet" if path.is_dir() else suffix_of(path)
+    if suffix not in readers or (is_packed(path) and readers[suffix] is not JsonFile):
+        raise OptionError("data", path, f"must be {FORMS}")
+    if not path.is_dir():
+        check_file("data", path)
+    return readers[suffix](path)  # type: ignore[call-arg]
 
 
 def first_line(error: BaseException) -> str:

@@ -13,11 +13,10 @@ import torch
 
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
-from gyral.core.inputs import check_file, excerpt, is_packed, suffix_of
+from gyral.core.inputs import excerpt
 from gyral.data.batching import IGNORED, Batch, mix_seed
-from gyral.data.sequences.columns import FORMS, Column, ColumnFile, JsonFile, NumpyFile, ParquetFile
+from gyral.data.sequences.columns import FORMS, Column, ColumnFile, open_columns
 from gyral.data.sequences.parsing import OBJECTIVES, Parser, is_real
-from gyral.data.sequences.tables import TableFile
 from gyral.data.splits import SPLITS
 
 
@@ -120,7 +119,6 @@ def load(
     targets: str | Sequence[str] = "targets",
     lengths: str | None = "lengths",
     split: str | None = "split",
-    sequence_id: str | None = None,
     per_step: bool | None = None,
     objective: str | None = None,
     val_fraction: float = 0.1,
@@ -130,16 +128,13 @@ def load(
     """Read sequences from a file.
 
     Args:
-        data: path of a .npz, .parquet, .csv, .tsv, .jsonl or .json file, or of a folder of .parquet files; texts may be
+        data: path of a .npz, .parquet, .jsonl or .json file, or of a folder of .parquet files; .jsonl and .json may be
             packed, as .jsonl.gz.
         inputs: name of the column with the inputs, or names of several columns, the dimensions of real vectors.
         targets: name of the column with the targets, or names of several columns, the dimensions of real values.
         lengths: name of the column with the lengths. None: all steps are used.
         split: name of the column with the splits. None: the rows are split at random.
-        sequence_id: name of the column of a .csv or .tsv file that says to which sequence a line belongs, if each step
-            has a line. None: a line is a sequence.
-        per_step: whether each step has a target. None: inferred from the shape of the targets, or, if each step has a
-            line, from whether the targets of a sequence differ.
+        per_step: whether each step has a target. None: inferred from the shape of the targets.
         objective: "classification" or "regression". None: classification for integers and texts, regression for real
             numbers; if all of them are whole, an error asks for the choice.
         val_fraction, test_fraction: shares of the rows for validation and test, without a column for the splits.
@@ -159,15 +154,10 @@ def load(
         check_boolean("per_step", per_step)
     if data is None:
         raise OptionError("data", "null", f"must be {FORMS}, with your sequences")
-    file = _open(Path(data), sequence_id)
+    file = open_columns(data)
     columns = _read_columns(file, "inputs", inputs)
     answers = _read_columns(file, "targets", targets)
     given = {name: _read_optional(file, name, column) for name, column in (("lengths", lengths), ("split", split))}
-    if sequence_id is not None:
-        once = [column.once() for column in answers]
-        if not per_step and None not in once:
-            answers = [column for column in once if column]
-        given = {name: column and (column.once() or column) for name, column in given.items()}
 
     parsed = Parser(file.path, objective)
     values, available = parsed.inputs(columns)
@@ -188,26 +178,6 @@ def load(
         if not len(found.targets_of(name)):
             raise OptionError("data", file.path, f"no row of the split {name} has a target")
     return found
-
-
-def _open(path: Path, sequence_id: str | None) -> ColumnFile:
-    """Open a file of columns by its suffix.
-
-    Raises:
-        OptionError: the file does not exist or cannot be read, or it cannot have `sequence_id`.
-        UserError: the package that reads it is not installed.
-    """
-    suffix = ".parquet" if path.is_dir() else suffix_of(path)
-    is_table = suffix in (".csv", ".tsv")
-    readers: dict[str, type] = {".npz": NumpyFile, ".parquet": ParquetFile, ".jsonl": JsonFile, ".json": JsonFile}
-    if not is_table and (suffix not in readers or (is_packed(path) and readers[suffix] is not JsonFile)):
-        raise OptionError("data", path, f"must be {FORMS}")
-    if sequence_id is not None and not is_table:
-        raise OptionError("sequence_id", sequence_id, f"must be null for {path}, which is no .csv or .tsv file")
-    if not path.is_dir():
-        check_file("data", path)
-    file: ColumnFile = TableFile(path, sequence_id) if is_table else readers[suffix](path)
-    return file
 
 
 def _read_columns(file: ColumnFile, option: str, names: str | Sequence[str]) -> list[Column]:
