@@ -3,6 +3,7 @@ repository's pages.
 """
 
 import inspect
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
                         fill(own)
 
     fill(config.nav or [])
+    if "MIKE_DOCS_VERSION" in os.environ:  # mike builds this; elsewhere, the list of versions would be an error 404
+        config.extra["version"] = {"provider": "mike"}
     return config
 
 
@@ -99,8 +102,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, path, content=text))
         for name, content in pictures.items():
             files.append(File.generated(config, name, content=content))
-    for picture in (ROOT / "results").glob("*.png"):
-        files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
     return files
 
 
@@ -129,7 +130,8 @@ def copied_pages() -> Iterator[tuple[str, str]]:
             return f"[{match[1]}]({up}{path}{'#' + anchor if anchor else ''})"
 
         text = (ROOT / source).read_text(encoding="utf-8")
-        yield page, re.sub(r"\[([^\]]*)\]\((?!https?:|#)([^)]+)\)", link, text)
+        text = re.sub(r"\[([^\]]*)\]\((?!https?:|#)([^)]+)\)", link, text)
+        yield page, re.sub(r"^!\[.*\)$", r'\g<0>{ width="450" }', text, flags=re.MULTILINE)  # of a column
 
 
 def applications() -> list[Path]:

@@ -83,4 +83,6 @@ def _table(html: str) -> str:
     reader = _Rows()
     reader.feed(html)
     head, *rows = [[cell.replace("|", " ") for cell in row] for row in reader.rows if row]
+    if rows and not any(rows[0][1:]):  # the name of the index, below the names of the columns
+        head, rows = [rows[0][0], *head[1:]], rows[1:]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))

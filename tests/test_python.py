@@ -178,10 +178,10 @@ def test_a_record_has_the_curves_of_its_run(folder: Path) -> None:
 
 def test_the_numbers_of_runs_are_a_tidy_frame(folder: Path) -> None:
     runs = gyral.list_runs(folder, options=["model.cell.hidden_size", "task.delay"])
-    names = ["run", "task", "row", "column", "seed", "state", "metric", "value", "unit", "published"]
-    assert [*runs.columns[:10]] == names
+    names = ["run", "task", "cell", "row", "column", "seed", "state", "metric", "value", "unit", "published"]
+    assert [*runs.columns[:11]] == names
     [failed] = runs[runs.run == str(folder / "failed")].itertuples()
-    assert (failed.state, failed.task, failed.row) == ("FAILED", "recall", "GRU")
+    assert (failed.state, failed.task, failed.cell, failed.row) == ("FAILED", "recall", "GRU", "GRU")
     assert runs[runs.state == "FAILED"][["metric", "value"]].isna().all(axis=None)
     done = runs[runs.state == "DONE"].set_index("metric")
     results = read_run(folder / "wide").metrics

@@ -11,6 +11,7 @@ from benchmarks import cells, equivalence, measure, plots, sequences
 from benchmarks.equivalence import UNUSABLE, disagreements
 from gyral.cells.gru import GRUCell
 from gyral.cells.lstm import LSTMCell
+from gyral.plotting.style import cell_styles
 
 TINY = ["size=4x6x12", "input=3", "repeat=1", "threads=1"]
 SIZE = cells.Size(batch=4, steps=6, input=3, hidden=12)
@@ -204,7 +205,13 @@ def test_a_plot_of_growth_has_a_panel_for_each_dimension_that_varies(tmp_path):
     plots.plot(rows, str(tmp_path / "growth.svg"), cells.BASELINE)
     drawn = (tmp_path / "growth.svg").read_text()
     for key in ("steps", "hidden", "batch"):
-        assert f"<!-- growth with {key}" in drawn
+        assert f"growth with {key}" in drawn
+
+
+def test_cases_have_the_color_of_their_cell():
+    looks = plots.case_styles([("torch.nn.GRU", "torch"), ("gru", "fused"), ("rum:lambd=1", "fused")])
+    colors = [looks[case]["color"] for case in looks]
+    assert colors == [look["color"] for look in cell_styles(["GRU", "RUM", "GRU"])]
 
 
 def test_a_loop_whose_states_do_not_fit_into_memory_is_left_out():

@@ -72,7 +72,7 @@ def test_the_animation_is_saved_beside_the_figure(lantm: Run) -> None:
     assert path.with_suffix(".pdf").is_file()
     first = path.with_suffix(".gif").read_bytes()
     assert invoke("figure=keys", f"run={lantm.directory}", entry="report").out.endswith(
-        f"keys.png\n{path.with_suffix('.gif')}\n"
+        f"keys.pdf\n{path.with_suffix('.gif')}\n"
     )
     assert path.with_suffix(".gif").read_bytes() == first, "the same run gives the same bytes"
 

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from gyral.core.errors import OptionError
 from gyral.figures import recovery
-from gyral.plotting.style import save, style
+from gyral.plotting.style import cell_styles, save, style
 from gyral.runs.directory import Run
 from gyral.training import build
 from tests.helpers.figure_checks import check_figure
@@ -70,6 +70,7 @@ def test_runs_of_a_model_share_a_line(run: Run, tmp_path: Path, monkeypatch: pyt
         check_figure(figure)
         save(figure, tmp_path / "recovery.png", "Recovery")
     _, line = figure.axes[0].lines
+    assert line.get_color() == cell_styles(["RUM"])[0]["color"], "the cell of the run"
     expected = np.mean([np.clip(each.distance, *recovery.DRAWN) for each in measured], axis=0)
     assert line.get_ydata() == pytest.approx(expected)
 

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
 import gyral
 from gyral.core.errors import UserError
+from gyral.plotting.style import cell_styles
 from tests.helpers.written import write_run
 from tests.reports.plots.test_lines import write_own
 
@@ -63,3 +65,16 @@ def test_wrong_arguments_are_refused(runs: Path) -> None:
         gyral.plot(frame[frame.metric == "nothing"])
     with pytest.raises(UserError, match=r"are of the tasks recall, copy; choose one: runs\[runs.task == 'recall'\]"):
         gyral.plot(frame.assign(task=["recall", *["copy"] * (len(frame) - 1)]), y="monitor")
+
+
+@pytest.mark.parametrize("x", [None, "optimizer.lr"])
+def test_rows_have_the_color_of_their_cell_and_spreads_end_at_possible_values(tmp_path: Path, x: str | None) -> None:
+    for model in ("gru", "lstm"):
+        for seed, accuracy in ((1, 0.1), (2, 1.0)):
+            write_own(tmp_path, model, {"optimizer.lr": 0.01}, seed, accuracy)
+    [axes] = gyral.plot(gyral.list_runs(tmp_path, ["optimizer.lr"]), x).axes
+    drawn = [one.get_color() for one in axes.lines if one.get_label()[0] != "_"] if x else axes.patches
+    colors = [to_hex(one if x else one.get_facecolor()) for one in drawn]
+    assert colors == [look["color"] for look in cell_styles(["GRU", "LSTM"])]
+    ends = [path.vertices[:, int(x is not None)] for spread in axes.collections for path in spread.get_paths()]
+    assert {(end.min(), end.max()) for end in ends} == {(0, 100)}

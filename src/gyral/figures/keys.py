@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,7 +14,7 @@ from gyral.figures.common import add_title, missing_part_error, read_numbers
 from gyral.figures.memory import load_trace
 from gyral.plotting.layout import finish
 from gyral.plotting.sizes import WIDTHS
-from gyral.plotting.style import COLORS, add_legend
+from gyral.plotting.style import COLORS, MARKERS, add_legend
 from gyral.runs.directory import Run
 from gyral.training.callbacks.memory_trace import MemoryTraces
 
@@ -121,7 +121,8 @@ def _draw(axes: Axes, locations: Locations) -> None:
     for place, (phase, color, name) in enumerate(phases):
         if phase.any():
             shown = np.where(phase[:, None], locations.reads, np.nan)
-            axes.plot(*shown.T, "-o", color=color, linewidth=0.8, markersize=2.2, zorder=3 + place, label=name)
+            sign: Any = {"color": color, "marker": MARKERS[place], "markersize": 2.2}
+            axes.plot(*shown.T, linewidth=0.8, zorder=3 + place, label=name, **sign)
 
 
 def _bounds(shown: Sequence[Locations], percentiles: tuple[float, float]) -> np.ndarray:

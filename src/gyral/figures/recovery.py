@@ -13,16 +13,17 @@ from gyral.config.plain import plain_values
 from gyral.core.errors import OptionError
 from gyral.core.measures import percent
 from gyral.figures.common import add_title
-from gyral.plotting.layout import finish, make_grid
-from gyral.plotting.style import BASELINE, COLORS, DASHES, MARKERS, add_legend
+from gyral.plotting.layout import finish, make_grid, set_limits
+from gyral.plotting.style import BASELINE, add_legend, cell_styles, without_formulas
 from gyral.runs.directory import Run
 from gyral.runs.names import model_name
+from gyral.runs.run_record import cell_of
 from gyral.tasks.tracking import TrackingTask
 from gyral.training import build
 
 NOISE = 0.1  # norm of the disturbance, relative to that of the state
 SEED = 1
-DRAWN = (1e-4, 1e2)  # relative distances beyond these are drawn at the edge
+DRAWN = (1e-4, 1e2)  # relative distances beyond these are drawn at the edge, and so are states that are not finite
 
 
 class Recovery(NamedTuple):
@@ -53,27 +54,25 @@ def recovery(*runs: Run) -> Figure:
             longer than its training.
     """
     groups: dict[str, list[Recovery]] = {}
+    cells: dict[str, str] = {}
     for run in runs:
-        name = model_name(plain_values(run.config)) if len(runs) > 1 else ""
+        config = plain_values(run.config)
+        name = without_formulas(model_name(config)) if len(runs) > 1 else ""
         groups.setdefault(name, []).append(_of_run(run))
+        cells[name] = cell_of(config)
     figure, panels = make_grid(2, "page", share_x=True, share_y=False)
     panels[0].axhline(NOISE, label="neither corrected nor amplified", **BASELINE)
-    for place, (name, found) in enumerate(groups.items()):
-        look: Any = {
-            "label": name,
-            "color": COLORS[place % len(COLORS)],
-            "linestyle": DASHES[place % len(DASHES)],
-            "marker": MARKERS[place % len(MARKERS)],
-        }
-        distances = np.array([each.distance for each in found]).clip(*DRAWN)
+    for (name, found), look in zip(groups.items(), cell_styles([*cells.values()]), strict=True):
+        distances = np.nan_to_num([each.distance for each in found], nan=np.inf).clip(*DRAWN)
         for axes, values in zip(panels, (distances, 100 * np.array([each.right for each in found])), strict=True):
-            axes.plot(found[0].letters, np.median(values, axis=0), **look)
+            axes.plot(found[0].letters, np.median(values, axis=0), label=name, **look)
             band = values.min(axis=0), values.max(axis=0)
             axes.fill_between(found[0].letters, *band, color=look["color"], alpha=0.15, linewidth=0)
     if len(groups) == 1:
         add_title(figure, runs[0], f"a state with an error of {percent(NOISE)}")
     panels[0].set(yscale="log", ylabel="relative distance of the state")
-    panels[1].set(ylabel="last label right (%)", ylim=(0, 101))
+    panels[1].set(ylabel="last label right (%)")
+    set_limits(panels[1], "y", np.array([0.0, 100.0]), log=False, bounds=(0.0, 100.0))
     for axes in panels:
         axes.set(xscale="log", xlabel="letters since the error")
     add_legend(figure, *panels[0].get_legend_handles_labels())

@@ -16,6 +16,7 @@ MIN_HEIGHT = 1.55  # inches of a panel with its labels
 LABELS = 0.4  # inches, of the labels of an axis and the title of a panel
 PAD = 0.03  # inches, around panels with their labels
 MARGIN = 0.05  # of an axis, between its ends and the data
+MARKERS_A_LINE = 6
 
 
 def make_grid(
@@ -104,6 +105,14 @@ def set_limits(axes: Axes, axis: str, values: np.ndarray, *, log: bool, bounds: 
     axes.set(**{f"{axis}scale": "log" if log else "linear", f"{axis}lim": limits})
 
 
+def clip_band(
+    low: np.ndarray, high: np.ndarray, values: Sequence[np.ndarray], bounds: tuple[float, float] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a band without what the measure cannot be: beyond its bounds, or below 0 if no value of a run is."""
+    least, most = bounds or (0.0 if all((own >= 0).all() for own in values) else -np.inf, np.inf)
+    return np.clip(low, least, most), np.clip(high, least, most)
+
+
 def finish(axes: Sequence[Axes], *, integer_x: bool, y_is_numeric: bool = True) -> None:
     """Set the ticks of all panels once the figure has its size."""
     figure = axes[0].get_figure()
@@ -123,6 +132,21 @@ def finish(axes: Sequence[Axes], *, integer_x: bool, y_is_numeric: bool = True) 
     for one in axes:
         _wrap(one)
     set_all_ticks()
+
+
+def place_markers(axes: Axes) -> None:
+    """Put markers on the lines of rows at equal distances, and of different rows at different places."""
+    rows = [line for line in axes.lines if line.get_gid() == "row" and line.get_marker() not in ("", "None")]
+    width = axes.bbox.width
+    for index, line in enumerate(rows):
+        points = axes.transData.transform(np.array(line.get_xydata()))
+        inside = np.flatnonzero([axes.bbox.contains(x, y) for x, y in points])
+        if not len(inside):
+            continue
+        wanted = axes.bbox.x0 + width / MARKERS_A_LINE * (np.arange(MARKERS_A_LINE) + (index + 0.5) / len(rows))
+        wanted = wanted[wanted <= points[inside, 0].max()]
+        nearest = [int(inside[np.abs(points[inside, 0] - place).argmin()]) for place in wanted]
+        line.set_markevery(sorted({*nearest, int(inside[-1])}))
 
 
 def _wrap(axes: Axes) -> None:

@@ -103,13 +103,13 @@ def line_style(index: int) -> dict[str, Any]:
 def cell_styles(cells: Sequence[str]) -> list[dict[str, Any]]:
     """Return the color, dashes and marker of each row of a figure: those of its cell, the same in all figures.
 
-    Further rows of a cell have its color and other dashes, and from the second on hollow markers. If all rows have the
-    same cell, or none has a known one, the rows have the styles of `line_style`.
+    Further rows of a cell have its color and other dashes, and from the second on hollow markers. If several rows all
+    have the same cell, they have the styles of `line_style`.
 
     Args:
         cells: the name of each row's cell, such as "GRU"; the same name for rows that differ in other options.
     """
-    if len({*cells}) == 1:
+    if len({*cells}) == 1 < len(cells):
         return [line_style(index) for index in range(len(cells))]
     styles = []
     for place, cell in enumerate(cells):

@@ -15,7 +15,7 @@ from gyral.runs.records import read
 if TYPE_CHECKING:
     import pandas
 
-COLUMNS = ("run", "task", "row", "column", "seed", "state", "metric", "value", "unit", "published")
+COLUMNS = ("run", "task", "cell", "row", "column", "seed", "state", "metric", "value", "unit", "published")
 
 
 def list_runs(directory: str | PathLike[str] = "outputs", options: Sequence[str] = ()) -> "pandas.DataFrame":
@@ -24,7 +24,7 @@ def list_runs(directory: str | PathLike[str] = "outputs", options: Sequence[str]
     The columns are
 
     * `run`: the run directory or the record file, for `gyral.load` or `pandas.read_csv(f"{run}/metrics.csv")`;
-    * `task`, `seed`, and `state`, such as "DONE";
+    * `task`, `cell`, such as "GRU", `seed`, and `state`, such as "DONE";
     * `row`, the model with the options in which the runs differ, and `column`, such as a value of the table's column;
     * `metric`, such as "test/accuracy", its `value` as tables print it, such as an accuracy in %, the `unit`, such as
       "%", "nats" or "", and the value that is `published` for the row.
@@ -53,7 +53,7 @@ def list_runs(directory: str | PathLike[str] = "outputs", options: Sequence[str]
     lines = []
     for number in (number for numbers in found for number in numbers.tidy):
         run, row = number.run, ", ".join(number.row.label.split("\n"))
-        own = (run.place, run.task, row, number.column, run.config["seed"], run.state)
+        own = (run.place, run.task, run.cell, row, number.column, run.config["seed"], run.state)
         given = run.options if options else {}
         values = (
             number.metric or None,

@@ -80,44 +80,54 @@ def _draw_bars(axes: "Axes", rows: "dict[str, pandas.DataFrame]", y: str) -> Non
     """Draw a bar for the mean of each row, with its standard deviation."""
     import numpy as np
 
-    from gyral.plotting.layout import set_limits
-    from gyral.plotting.style import COLORS, without_formulas
+    from gyral.plotting.layout import clip_band, set_limits
+    from gyral.plotting.style import cell_styles, without_formulas
 
     reach = [0.0]
-    for place, own in enumerate(rows.values()):
+    bounds = _bounds(_unit(rows))
+    for place, (own, look) in enumerate(zip(rows.values(), cell_styles(_cells(rows)), strict=True)):
         mean, spread = own.value.mean(), _deviation(own.value)
-        axes.barh(place, mean, xerr=spread or None, color=COLORS[0], height=0.62)
-        reach += [mean - spread, mean + spread]
+        low, high = clip_band(np.array([mean - spread]), np.array([mean + spread]), [own.value.to_numpy()], bounds)
+        axes.barh(place, mean, color=look["color"], height=0.62)
+        if spread:
+            axes.errorbar(mean, place, xerr=[mean - low, high - mean], ecolor="black", fmt="none", capsize=2)
+        reach += [*low, *high]
     axes.set_yticks(range(len(rows)), list(map(without_formulas, rows)))
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(_label(y, _unit(rows)))
-    set_limits(axes, "x", np.array(reach), log=False, bounds=_bounds(_unit(rows)))
+    set_limits(axes, "x", np.array(reach), log=False, bounds=bounds)
 
 
 def _draw_lines(axes: "Axes", rows: "dict[str, pandas.DataFrame]", x: str, y: str, log: str | None) -> None:
     """Draw the mean of each row at each place, with a band of the standard deviation, and a legend."""
     import numpy as np
 
-    from gyral.plotting.layout import fits_log, set_limits
-    from gyral.plotting.style import add_legend, line_style, without_formulas
+    from gyral.plotting.layout import clip_band, fits_log, set_limits
+    from gyral.plotting.style import add_legend, cell_styles, without_formulas
 
     reach: list[float] = []
-    for index, (name, own) in enumerate(rows.items()):
-        look: dict[str, Any] = line_style(index)
+    bounds = _bounds(_unit(rows))
+    for (name, own), look in zip(rows.items(), cell_styles(_cells(rows)), strict=True):
         groups = own.groupby("_place").value
         places, means = groups.mean().index.to_numpy(), groups.mean().to_numpy()
         spreads = groups.apply(_deviation).to_numpy()
         axes.plot(places, means, label=without_formulas(name), **look)
+        low, high = clip_band(means - spreads, means + spreads, [own.value.to_numpy()], bounds)
         if spreads.any():
-            axes.fill_between(places, means - spreads, means + spreads, color=look["color"], alpha=0.2, linewidth=0)
-        reach += [*(means - spreads), *(means + spreads)]
+            axes.fill_between(places, low, high, color=look["color"], alpha=0.2, linewidth=0)
+        reach += [*low, *high]
     numbers = np.concatenate([own["_place"].to_numpy(dtype=float) for own in rows.values()])
     axes.set_xlabel(describe_option(x, "").removesuffix(" = "))
     axes.set_ylabel(_label(y, _unit(rows)))
     set_limits(axes, "x", numbers, log=fits_log(numbers) if log is None else "x" in log, bounds=None)
-    set_limits(axes, "y", np.array(reach), log="y" in (log or ""), bounds=_bounds(_unit(rows)))
+    set_limits(axes, "y", np.array(reach), log="y" in (log or ""), bounds=bounds)
     add_legend(cast("Figure", axes.get_figure()), *axes.get_legend_handles_labels())
+
+
+def _cells(rows: "dict[str, pandas.DataFrame]") -> list[str]:
+    """Return the name of the cell of each row."""
+    return [str(own.cell.iloc[0]) for own in rows.values()]
 
 
 def _bounds(unit: str) -> tuple[float, float] | None:

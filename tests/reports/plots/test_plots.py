@@ -9,10 +9,11 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
-from gyral.plotting.style import FAMILIAR, cell_styles, column_counts, format_tick, line_style, style
+from gyral.plotting.style import FAMILIAR, MARKERS, cell_styles, column_counts, format_tick, line_style, style
 from gyral.reports.plots.drawing import DRAW, plot
 from gyral.reports.plots.options import Options
 from gyral.reports.plots.panels import make_panels
@@ -245,3 +246,18 @@ def test_limits_contain_bands_and_nothing_is_beyond_its_bounds(tmp_path: Path) -
     assert 0 <= band[:, 1].min() < band[:, 1].max() <= 100
     low, high = axes.get_ylim()
     assert low <= band[:, 1].min() < band[:, 1].max() <= high
+
+
+@pytest.mark.parametrize("kind", ["bars", "parameters"])
+def test_error_bars_end_at_possible_values_and_rows_have_the_color_of_their_cell(tmp_path: Path, kind: str) -> None:
+    for model in ("gru", "rum"):
+        for seed, last in ((1, 0.1), (2, 1.0)):
+            write(tmp_path, model, seed, [last])
+    (axes,) = drawn(tmp_path, plot=kind).axes
+    ends = np.array([segment for bar in axes.collections for segment in bar.get_segments()])
+    assert ends.shape == (2, 2, 2)
+    assert ends[..., int(kind == "parameters")].tolist() == [[pytest.approx(0), 100]] * 2
+    shown = [bar.get_facecolor() for bar in axes.patches] or [
+        line.get_color() for line in axes.lines if line.get_marker() in MARKERS
+    ]
+    assert [to_hex(color) for color in shown] == [look["color"] for look in cell_styles(["GRU", "RUM"])]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gyral.core.errors import OptionError
 from gyral.figures.norms import norms, read_step_gradients
+from gyral.plotting.style import cell_styles
 from gyral.report import draw_figure as draw
 from gyral.runs.directory import load_run
 from gyral.runs.metrics_file import read_metrics
@@ -136,6 +137,9 @@ def test_several_runs_are_in_one_figure(directory: Path) -> None:
     gradient, hidden, *panels = figure.axes
     assert [len(axes.lines) for axes in (gradient, hidden)] == [2, 2]
     assert len(panels) == 2
+    one = norms(run)
+    color = cell_styles(["RUM"])[0]["color"]
+    assert [axes.lines[0].get_color() for axes in one.axes[:2]] == [color, color]
 
 
 def test_a_run_from_before_cells_had_a_curve_each_shows_that_of_all(directory: Path, tmp_path: Path) -> None:

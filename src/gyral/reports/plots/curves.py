@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 
 from gyral.core.errors import OptionError
 from gyral.core.measures import BITS, MSE
-from gyral.plotting.layout import finish, label_outer, make_grid, set_limits, shared
+from gyral.plotting.layout import clip_band, finish, label_outer, make_grid, place_markers, set_limits, shared
 from gyral.plotting.style import BASELINE, GUESS, add_legend
 from gyral.reports.plots.curve_data import Line, Mean, average, metrics_of, read_line
 from gyral.reports.plots.metrics import bounds_of, measure_of, metric_label
@@ -21,7 +21,6 @@ from gyral.reports.plots.panels import Panel, Series, row_looks
 from gyral.runs.run_record import RunRecord, select
 
 MARKED_ROWS = 5  # from this number of rows, lines have markers, too
-MARKERS_A_LINE = 6
 THIN = 0.7  # points, the width of lines of single runs
 TIMES = ((7200, 3600, "hours"), (300, 60, "minutes"), (0, 1, "seconds"))  # from this many seconds, seconds, unit
 
@@ -158,14 +157,6 @@ def _draw_row(
     return np.concatenate([x for x, _ in points]), np.concatenate([y for _, y in points])
 
 
-def clip_band(
-    low: np.ndarray, high: np.ndarray, values: Sequence[np.ndarray], bounds: tuple[float, float] | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return a band without what the measure cannot be: beyond its bounds, or below 0 if no value of a run is."""
-    least, most = bounds or (0.0 if all((own >= 0).all() for own in values) else -np.inf, np.inf)
-    return np.clip(low, least, most), np.clip(high, least, most)
-
-
 def draw_baseline(axes: Axes, records: Sequence[RunRecord], metric: str, vertical: bool = False) -> list[float]:
     """Draw lines at the loss of the best predictor without memory and at informed guesses, and return their values."""
     values = baselines(records, metric)
@@ -208,21 +199,6 @@ def _set_limits(
         set_limits(axes, axis, np.append(values, from_zero), log=log, bounds=bounds)
     if "x" not in options.log:
         axes.set_xlim(left=0)
-
-
-def place_markers(axes: Axes) -> None:
-    """Put markers on the lines of rows at equal distances, and of different rows at different places."""
-    rows = [line for line in axes.lines if line.get_gid() == "row" and line.get_marker() not in ("", "None")]
-    width = axes.bbox.width
-    for index, line in enumerate(rows):
-        points = axes.transData.transform(np.array(line.get_xydata()))
-        inside = np.flatnonzero([axes.bbox.contains(x, y) for x, y in points])
-        if not len(inside):
-            continue
-        wanted = axes.bbox.x0 + width / MARKERS_A_LINE * (np.arange(MARKERS_A_LINE) + (index + 0.5) / len(rows))
-        wanted = wanted[wanted <= points[inside, 0].max()]
-        nearest = [int(inside[np.abs(points[inside, 0] - place).argmin()]) for place in wanted]
-        line.set_markevery(sorted({*nearest, int(inside[-1])}))
 
 
 def _legend_entries(

@@ -12,10 +12,9 @@ from matplotlib.lines import Line2D
 
 from gyral.config.roles import key_of, settings_of
 from gyral.core.errors import OptionError
-from gyral.plotting.layout import finish, fits_log, label_outer, make_grid, set_limits
+from gyral.plotting.layout import clip_band, finish, fits_log, label_outer, make_grid, set_limits
 from gyral.plotting.style import SMALL, add_legend, cell_styles, line_style, without_formulas
 from gyral.reports.numbers import Numbers
-from gyral.reports.plots.curves import clip_band
 from gyral.reports.plots.metrics import bounds_of, metric_label
 from gyral.reports.plots.options import Options
 from gyral.reports.rows import Row, columns_of, name_rows

@@ -6,8 +6,8 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from gyral.core.errors import OptionError
-from gyral.plotting.layout import finish
-from gyral.reports.plots.curves import baselines, draw_curves, place_markers
+from gyral.plotting.layout import finish, place_markers
+from gyral.reports.plots.curves import baselines, draw_curves
 from gyral.reports.plots.options import Options
 from gyral.reports.plots.panels import Panel
 from gyral.runs.run_record import RunRecord

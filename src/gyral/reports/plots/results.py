@@ -12,9 +12,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gyral.core.errors import OptionError
-from gyral.core.measures import main_measure
-from gyral.plotting.layout import finish, label_outer, make_grid, set_limits, shared
-from gyral.plotting.style import BASELINE, COLORS, GUESS, SMALL, add_legend
+from gyral.core.measures import Measure, main_measure
+from gyral.plotting.layout import clip_band, finish, label_outer, make_grid, set_limits, shared
+from gyral.plotting.style import BASELINE, GUESS, SMALL, add_legend
 from gyral.reports.plots.curves import draw_baseline
 from gyral.reports.plots.metrics import bounds_of, measure_of, metric_label
 from gyral.reports.plots.options import Options
@@ -25,6 +25,7 @@ from gyral.runs.run_record import RunRecord, measures_of
 ROW_HEIGHT = 0.21  # inches of a bar with its distance to the next one
 ERROR_BAR: dict[str, Any] = {"elinewidth": 0.9, "capsize": 2, "capthick": 0.9}
 HOLLOW: dict[str, Any] = {"linestyle": "", "markerfacecolor": "white", "markeredgewidth": 1}
+PUBLISHED_BAR: dict[str, Any] = {"marker": "D", "color": "black", **HOLLOW}
 SEED_DOT: dict[str, Any] = {"linestyle": "", "marker": ".", "color": "black", "markersize": 3}
 
 
@@ -53,6 +54,12 @@ class Result:
     @property
     def deviation(self) -> float:
         return standard_deviation(self.values) if len(self.values) > 1 else 0.0
+
+    def ends(self, bounds: tuple[float, float] | None) -> tuple[float, float]:
+        """Return the ends of the error bar: one standard deviation from the mean, but not beyond possible values."""
+        low, high = np.array([self.mean - self.deviation]), np.array([self.mean + self.deviation])
+        (low,), (high,) = clip_band(low, high, [np.array(self.values)], bounds)
+        return float(low), float(high)
 
 
 def default_result(records: Sequence[RunRecord]) -> str:
@@ -108,10 +115,11 @@ def draw_bars(panels: Sequence[Panel], options: Options) -> Figure:
     height = ROW_HEIGHT * max(map(len, names)) + 0.1
     same_rows = all(own == names[0] for own in names)
     figure, axes = make_grid(len(panels), options.width, height=height, share_x=same, share_y=same_rows)
+    looks = row_looks(panels)
     reach = []
     for one, panel, metric, own in zip(axes, panels, metrics, results, strict=True):
         one.set_title(panel.title)
-        reach.append(_draw_panel_of_bars(one, own, measure_of(metric, panel.records).digits, options))
+        reach.append(_draw_panel_of_bars(one, own, looks, measure_of(metric, panel.records), options))
         reach[-1] += draw_baseline(one, panel.records, metric, vertical=True)
         one.set_yticks(range(len(own)), [result.label for result in own])
         one.tick_params(axis="y", length=0)
@@ -123,28 +131,33 @@ def draw_bars(panels: Sequence[Panel], options: Options) -> Figure:
     labels = [metric_label(metric, panel.records) for metric, panel in zip(metrics, panels, strict=True)]
     label_outer(axes, labels, [""] * len(panels))
     is_published = any(result.published is not None for own in results for result in own)
-    handles: dict[str, Any] = {"this code": Patch(color=COLORS[0])} if is_published else {}
+    handles: dict[str, Any] = {"bar: this code": Patch(color="#8a8a8a")} if is_published else {}
     if options.seeds == "all":
         handles["one seed"] = Line2D([], [], **SEED_DOT)
     if is_published:
-        handles["published"] = Line2D([], [], marker="D", color=COLORS[1], **HOLLOW)
+        handles["published"] = Line2D([], [], **PUBLISHED_BAR)
     _finish(figure, axes, handles, integer_x=False)
     return figure
 
 
-def _draw_panel_of_bars(axes: Axes, results: list[Result], digits: int, options: Options) -> list[float]:
+def _draw_panel_of_bars(
+    axes: Axes, results: list[Result], looks: dict[str, dict[str, Any]], measure: Measure, options: Options
+) -> list[float]:
     """Draw the bars of a panel, and return the values that its axis has to contain."""
-    reach = [0.0]
+    reach, digits = [0.0], measure.digits
     for place, result in enumerate(results):
         if result.values:
-            error = result.deviation or None
-            axes.barh(place, result.mean, xerr=error, error_kw=ERROR_BAR, color=COLORS[0], height=0.62)
-            reach += [result.mean - result.deviation, result.mean + result.deviation]
+            ends = result.ends(bounds_of(measure))
+            axes.barh(place, result.mean, color=looks[result.label]["color"], height=0.62)
+            if result.deviation:
+                error = np.abs(np.subtract(ends, result.mean))[:, None]
+                axes.errorbar(result.mean, place, xerr=error, ecolor="black", fmt="none", **ERROR_BAR)
+            reach += ends
         if options.seeds == "all":
             axes.plot(result.values, [place] * len(result.values), **SEED_DOT)
             reach += result.values
         if result.published is not None:
-            axes.plot(result.published, place, "D", color=COLORS[1], zorder=3, **HOLLOW)
+            axes.plot(result.published, place, zorder=3, **PUBLISHED_BAR)
             reach.append(result.published)
         text = f"{result.mean:.{digits}f}" if result.values else "–"
         text += f" ± {result.deviation:.{digits}f}" if len(result.values) > 1 else ""
@@ -170,7 +183,8 @@ def draw_parameters(panels: Sequence[Panel], options: Options) -> Figure:
     reach: list[tuple[list[float], list[float]]] = []
     for one, panel, metric, own in zip(axes, panels, metrics, results, strict=True):
         one.set_title(panel.title)
-        points = [point for result in own for point in _draw_point(one, result, looks[result.label], options)]
+        bounds = bounds_of(measure_of(metric, panel.records))
+        points = [point for result in own for point in _draw_point(one, result, looks[result.label], options, bounds)]
         points += [(np.nan, value) for value in draw_baseline(one, panel.records, metric)]
         reach.append(([x for x, _ in points], [y for _, y in points]))
     for one, panel, metric, x, y in zip(
@@ -188,16 +202,19 @@ def draw_parameters(panels: Sequence[Panel], options: Options) -> Figure:
     return figure
 
 
-def _draw_point(axes: Axes, result: Result, look: dict[str, Any], options: Options) -> list[tuple[float, float]]:
+def _draw_point(
+    axes: Axes, result: Result, look: dict[str, Any], options: Options, bounds: tuple[float, float] | None
+) -> list[tuple[float, float]]:
     """Draw a row, and return the points that the axes have to contain."""
     reach: list[tuple[float, float]] = []
     if result.values and options.seeds == "all":
         axes.plot(result.parameters, result.values, gid="row", **look)
         reach += zip(result.parameters, result.values, strict=True)
     elif result.values:
-        size = fmean(result.parameters)
-        axes.errorbar(size, result.mean, yerr=result.deviation or None, gid="row", **look, **ERROR_BAR)
-        reach += [(size, result.mean - result.deviation), (size, result.mean + result.deviation)]
+        size, ends = fmean(result.parameters), result.ends(bounds)
+        error = np.abs(np.subtract(ends, result.mean))[:, None] if result.deviation else None
+        axes.errorbar(size, result.mean, yerr=error, gid="row", **look, **ERROR_BAR)
+        reach += [(size, end) for end in ends]
     if result.point:
         axes.plot(*result.point, **{**look, **HOLLOW})
         reach.append(result.point)
