@@ -132,7 +132,7 @@ def run_train(words: list[str], needs: str | None) -> None:
         assert outcome.status == 0, outcome.err
         return
     overrides = composable(words)
-    config = compose_config(*(word for word in overrides if not word.startswith("hydra.")))
+    config = compose_config(*(word for word in overrides if not word.startswith("hydra.") and "=range(" not in word))
     if needs is not None or "trainer=ddp" in words:
         return
     outcome = invoke(*shortened(words, config))

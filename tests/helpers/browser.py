@@ -37,6 +37,7 @@ def served(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}/"
     finally:
         server.shutdown()
+        server.server_close()
 
 
 @contextmanager
