@@ -126,7 +126,10 @@ USES = {
     "vmap": Use("`torch.func.vmap`", "an ensemble, and gradients for each sample, equal a loop"),
     "replicas": Use("replicas of `DataParallel`", "a replica, which has no parameters by name, computes the same"),
     "fx": Use("`torch.fx`", "in the graph of a model, the layer is one call, as the modules of torch are"),
-    "trace": Use("`torch.jit.trace`", "the traced model computes the same for other inputs of the same size"),
+    "trace": Use(
+        "`torch.jit.trace`",
+        "PyTorch's check of the graph passes, with and without gradients; other inputs of this size give the same",
+    ),
     "script": Use("`torch.jit.script`", "an error of one line names the replacement"),
 }
 

@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from gyral.cells.base import State
 from gyral.cells.inputs import StepInputs
+from gyral.core.errors import OptionError
 from gyral.ops.autograd import has_autocast
 from gyral.ops.compiler import is_traced
 
@@ -45,6 +46,18 @@ def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
     is_autocast = has_autocast(device) and torch.is_autocast_enabled(device)
     if not (is_autocast and tensor.is_floating_point() and dtype.is_floating_point):
         raise TypeError(f"{name} have dtype {tensor.dtype}, must have that of the parameters, {dtype}")
+
+
+def check_device(device: Any) -> torch.device | None:
+    """Return a device of torch, or None as it is.
+
+    Raises:
+        OptionError: It is not a device.
+    """
+    try:
+        return None if device is None else torch.device(device)
+    except (RuntimeError, TypeError):
+        raise OptionError("device", device, "must be a device of torch, such as cpu or cuda:0") from None
 
 
 def check_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int, device: torch.device) -> Tensor:
@@ -118,7 +131,11 @@ def _join(shapes: list[Any]) -> str:
 
 def copied(results: Any) -> Any:
     """Return copies of tensors that a backward pass may read, so that callers may overwrite them."""
-    return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) and leaf.requires_grad else leaf, results)
+    # torch.jit.trace checks its graph against one that it records without gradients
+    every = torch.jit.is_tracing()
+    return tree_map(
+        lambda leaf: leaf.clone() if isinstance(leaf, Tensor) and (every or leaf.requires_grad) else leaf, results
+    )
 
 
 def zero_padding(inputs: Any, lengths: Tensor) -> Any:
