@@ -33,6 +33,10 @@ class OwnCell(RecurrentCell):
 '''
 TARGET = "model.cell._target_=own_cell.OwnCell:"
 CONTRACT = "own_cell.py:21: OwnCell.step must return (output, state), here (Tensor, HiddenState); it returned"
+BASE = """(RecurrentCell):
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size)"""
+PLAIN = BASE.replace("RecurrentCell", "nn.Module").replace("__init__(input_size, hidden_size)", "__init__()")
 
 
 @pytest.mark.parametrize(
@@ -41,6 +45,8 @@ CONTRACT = "own_cell.py:21: OwnCell.step must return (output, state), here (Tens
         ("return hidden, HiddenState(hidden)", "return hidden", f"{CONTRACT} Tensor"),
         ("return hidden, HiddenState(hidden)", "return HiddenState(hidden), 1", f"{CONTRACT} (HiddenState, int)"),
         ("return hidden, HiddenState(hidden)", "pass", f"{CONTRACT} NoneType"),
+        ("return hidden, H", "return hidden.mean(0), H", "own_cell.py:21: OwnCell.step must return an output (B, "),
+        (BASE, PLAIN, "own_cell.OwnCell must be a subclass of gyral.cells.base.RecurrentCell; "),
         ("torch.tanh", "torch.tanhh", "own_cell.py:22: AttributeError: module 'torch' has no attribute 'tanhh' "),
         ("state.hidden", "state.hiden", "own_cell.py:22: AttributeError: 'HiddenState' object has no attribute "),
         ("nn.Linear", "nn.Linea", "model: own_cell.py:13: AttributeError: module 'torch.nn' has no attribute 'Linea'"),

@@ -7,16 +7,17 @@ once, and `step` for one step. `gyral.nn.recurrent.Recurrent` runs it over a seq
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import unwrap
 from os.path import relpath
 from typing import Any, ClassVar, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from gyral.cells.inputs import StepInputs
 from gyral.cells.masks import NO_MASKS, DropoutMasks, MaskedModule, kernel_zoneout
 from gyral.core.checks import check_integer
-from gyral.core.errors import UserError
+from gyral.core.errors import OptionError, UserError
 
 __all__ = [
     "NO_MASKS",
@@ -27,6 +28,7 @@ __all__ = [
     "RecurrentCell",
     "State",
     "kernel_zoneout",
+    "make_cell",
 ]
 
 State = Any  # a NamedTuple of tensors, batch first in every leaf
@@ -66,7 +68,7 @@ class RecurrentCell(MaskedModule, ABC):
         check_integer("input_size", input_size)
         super().__init__(check_integer("hidden_size", hidden_size), zoneout, recurrent_dropout)
         self.input_size = input_size
-        self.output_size = hidden_size if output_size is None else output_size
+        self.output_size = hidden_size if output_size is None else check_integer("output_size", output_size)
 
     @abstractmethod
     def init_state(self, batch_size: int) -> State:
@@ -129,19 +131,23 @@ class RecurrentCell(MaskedModule, ABC):
         projected, constants = values
         taken = self.step(projected, state, constants)
         if not (isinstance(taken, tuple) and len(taken) == 2 and type(taken[1]) is type(state)):
-            raise self._wrong_step(taken, state)
+            raise self._step_error(taken, state)
         output, new = taken
         if self.recorded is not None:
             self.recorded.append(RecordedStep(projected, output, new))
         return output, new
 
-    def _wrong_step(self, taken: Any, state: State) -> UserError:
-        """Return the error of a `step` that returns something else than it should."""
-        code, name = type(self).step.__code__, type(self).__name__
+    def _step_error(self, taken: Any, state: State) -> UserError:
+        """Return the error of a `step` that returns something else than an output and a state."""
         is_pair = isinstance(taken, tuple) and len(taken) == 2
         found = f"({', '.join(type(each).__name__ for each in taken)})" if is_pair else type(taken).__name__
-        must = f"must return (output, state), here (Tensor, {type(state).__name__})"
-        return UserError(f"{relpath(code.co_filename)}:{code.co_firstlineno}: {name}.step {must}; it returned {found}")
+        return self.contract_error("step", f"(output, state), here (Tensor, {type(state).__name__})", found)
+
+    def contract_error(self, method: str, must: str, found: str) -> UserError:
+        """Return the error of a method that returns something else than it must, with the place of the method."""
+        code = getattr(unwrap(getattr(type(self), method)), "__code__", None)
+        place = "" if code is None else f"{relpath(code.co_filename)}:{code.co_firstlineno}: "
+        return UserError(f"{place}{type(self).__name__}.{method} must return {must}; it returned {found}")
 
     @contextmanager
     def record_steps(self) -> Iterator[list["RecordedStep"]]:
@@ -151,6 +157,40 @@ class RecurrentCell(MaskedModule, ABC):
             yield self.recorded
         finally:
             self.recorded = None
+
+
+def make_cell(factory: Any, input_size: int, option: str = "cell_factory", **sizes: int) -> RecurrentCell:
+    """Return a cell from its factory; of a cell that is not Gyral's, check what its methods return.
+
+    Args:
+        factory: A class of cells, or a function that makes a cell.
+        input_size: First argument of the factory.
+        option: Name of the option with the factory.
+        **sizes: Further arguments of the factory.
+
+    Raises:
+        OptionError: The factory is something else.
+        UserError: It makes no cell, or a cell without parameters or with a method that does not return what it must.
+    """
+    if not callable(factory) or isinstance(factory, nn.Module):
+        given = type(factory).__name__ if callable(factory) else factory
+        example = "functools.partial(gyral.RUMCell, lambd=1.0)"
+        raise OptionError(option, given, f"must be a class of cells or a function that makes a cell, such as {example}")
+    cell = factory(input_size, **sizes)
+    name = f"{type(cell).__module__}.{type(cell).__name__}"
+    if not isinstance(cell, RecurrentCell):
+        instead = "model=external runs a class with the interface of torch.nn.GRUCell"
+        raise UserError(f"{name} must be a subclass of gyral.cells.base.RecurrentCell; {instead}")
+    if name.startswith("gyral."):
+        return cell
+    if next(cell.parameters(), None) is None:
+        raise UserError(f"{name} has no parameters, must have one: its dtype and device are those of the cell")
+    from gyral.cells.contract import fault_of  # most runs do not need it
+
+    fault = fault_of(cell)
+    if fault is not None:
+        raise fault
+    return cell
 
 
 class RecordedStep(NamedTuple):

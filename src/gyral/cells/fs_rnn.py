@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell
+from gyral.cells.base import RecurrentCell, make_cell
 from gyral.cells.masks import first_parameter
 from gyral.cells.subcell import SubCellMixin
 from gyral.core.checks import check_integer, check_real
@@ -61,6 +61,7 @@ class FSRNNCell(RecurrentCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type, or `fast` or `slow` also sets a hidden size.
+        UserError: See `gyral.cells.base.make_cell`.
     """
 
     class State(NamedTuple):
@@ -90,8 +91,8 @@ class FSRNNCell(RecurrentCell):
                     f"{name}.hidden_size", width, f"{size} determines the size of the {name} cells; set that"
                 )
         self.dropout = check_real("dropout", dropout, minimum=0, below=1)
-        first = fast(input_size, hidden_size=hidden_size)
-        self.slow = slow(first.output_size, hidden_size=slow_size)
+        first = make_cell(fast, input_size, "fast", hidden_size=hidden_size)
+        self.slow = make_cell(slow, first.output_size, "slow", hidden_size=slow_size)
         second = fast(self.slow.output_size, hidden_size=hidden_size)
         others = [fast(1, hidden_size=hidden_size) for _ in range(num_fast - 2)]
         self.fast = nn.ModuleList([first, second, *others])

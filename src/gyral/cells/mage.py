@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from gyral.cells.base import RecurrentCell
+from gyral.cells.base import RecurrentCell, make_cell
 from gyral.cells.graph import GraphCell
 from gyral.cells.gru import GRUCell
 from gyral.cells.inputs import LinkedInputs
@@ -36,6 +36,7 @@ class MAGECell(GraphCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type, or the state of the cell has no hidden vector.
+        UserError: See `gyral.cells.base.make_cell`.
     """
 
     class State(NamedTuple):
@@ -60,7 +61,7 @@ class MAGECell(GraphCell):
         if own is not None:
             raise OptionError("cell.hidden_size", own, "hidden_size determines the size of the cell; set it")
         make = GRUCell if cell is None else cell
-        self.cell: RecurrentCell = make(input_size, hidden_size=hidden_size)
+        self.cell = make_cell(make, input_size, "cell", hidden_size=hidden_size)
         state = self.cell.init_state(1)
         if not hasattr(state, "hidden") or state.hidden.shape != (1, hidden_size):
             raise OptionError("cell", type(self.cell).__name__, f"must have a hidden vector of size {hidden_size}")

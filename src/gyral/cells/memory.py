@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gyral.cells.base import RecurrentCell, State
+from gyral.cells.base import RecurrentCell, State, make_cell
 from gyral.cells.feedforward import Feedforward
 from gyral.cells.inputs import MaskedInputs
 from gyral.cells.lstm import BEYOND_KERNELS, LSTMCell
@@ -50,6 +50,7 @@ class MemoryCell(RecurrentCell):
 
     Raises:
         OptionError: A size is below 1, or `controller` also sets a hidden size.
+        UserError: See `gyral.cells.base.make_cell`.
     """
 
     understands = MaskedInputs
@@ -72,7 +73,7 @@ class MemoryCell(RecurrentCell):
                 "controller.hidden_size", own, "hidden_size determines the size of the controller; set it"
             )
         make = LSTMCell if controller is None else controller
-        self.controller: RecurrentCell = make(input_size + heads * width, hidden_size=hidden_size)
+        self.controller = make_cell(make, input_size + heads * width, "controller", hidden_size=hidden_size)
 
     def project(self, inputs: Tensor | MaskedInputs) -> MaskedInputs:
         """Return the inputs with their mask; the controller's inputs also depend on what was read."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell
+from gyral.cells.base import RecurrentCell, make_cell
 from gyral.core.checks import check_choice
 from gyral.ops.sequences import zero_beyond
 
@@ -16,18 +16,19 @@ EPSILON = 1e-6  # of RMSNorm
 
 
 def stream_width(
-    block: str | None, make_cell: Callable[[int], RecurrentCell], input_size: int, directions: int
+    block: str | None, factory: Callable[[int], RecurrentCell], input_size: int, directions: int
 ) -> int | None:
     """Return the width of the blocks of a stack, the output size of its first layer; None without blocks.
 
     Raises:
         OptionError: The block is unknown.
+        UserError: See `gyral.cells.base.make_cell`.
     """
     if block is None:
         return None
     check_choice("block", block, BLOCKS)
     with torch.random.fork_rng(devices=()):  # this cell is only built for its output size
-        return directions * make_cell(input_size).output_size
+        return directions * make_cell(factory, input_size).output_size
 
 
 class PreNormBlock(nn.Module):

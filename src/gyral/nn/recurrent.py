@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
-from gyral.cells.base import RecurrentCell, State
+from gyral.cells.base import RecurrentCell, State, make_cell
 from gyral.cells.inputs import StepInputs
 from gyral.cells.masks import first_parameter
 from gyral.core.cache import keep_compiler_cache_private
@@ -68,6 +68,7 @@ class RecurrentBase(nn.Module, ABC):
     Raises:
         OptionError: An argument is out of bounds, the backend is unknown or not supported by the cell, or `weight_drop`
             is positive and the cell has no such weights.
+        UserError: A factory returns no cell, or a cell whose methods do not return what they must.
     """
 
     returns_copies = True
@@ -95,6 +96,7 @@ class RecurrentBase(nn.Module, ABC):
         self.batch_first = check_boolean("batch_first", batch_first)
         self.dropout = SequenceDropout(dropout, locked_dropout)
         check_choice("backend", backend, BACKENDS)
+        device = arguments.check_device(device)
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise OptionError("dtype", dtype, "must be a floating-point dtype of torch")
 
@@ -106,7 +108,7 @@ class RecurrentBase(nn.Module, ABC):
         sizes = [input_size]
         for factory in factories:
             with nullcontext() if device is None else torch.device(device):
-                layer = [factory(width or sizes[-1]).to(dtype) for _ in range(self.directions)]
+                layer = [make_cell(factory, width or sizes[-1]).to(dtype) for _ in range(self.directions)]
             cells += layer
             sizes.append(sum(cell.output_size for cell in layer))
         if len(set(map(id, cells))) < len(cells):

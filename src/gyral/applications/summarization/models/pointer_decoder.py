@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves, tree_map_with_path
 
-from gyral.cells.base import RecurrentCell, State
+from gyral.cells.base import RecurrentCell, State, make_cell
 from gyral.ops.scan import Shared
 
 INITIAL_DEVIATION = 1e-4  # standard deviation of the weights that See et al. draw from a normal distribution
@@ -116,7 +116,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.merge_input = nn.Linear(input_size, input_size)
         self.merge_context = nn.Linear(memory_size, input_size, bias=False)
-        self.cell = cell(input_size)
+        self.cell = make_cell(cell, input_size)
         found = vectors(self.cell.init_state(1))
         query_size = sum(vector.shape[1] for vector in found.values()) or self.cell.output_size
         self.attention = AdditiveAttention(memory_size, query_size, coverage)

@@ -1,0 +1,80 @@
+"""Checks that a cell of a user keeps the contract of `gyral.cells.base.RecurrentCell`, on a short sequence."""
+
+import copy
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from gyral.cells.masks import first_parameter
+from gyral.core.errors import UserError
+from gyral.ops.autograd import outside_autocast
+from gyral.ops.scan import is_shared
+
+if TYPE_CHECKING:
+    from gyral.cells.base import RecurrentCell
+
+STEPS, ROWS = 2, 3  # of the sequence on which a cell is tried
+
+
+def fault_of(cell: "RecurrentCell") -> UserError | None:
+    """Return the error of the first method that does not return what it must, or None.
+
+    A copy of the cell takes a step on zeros, in evaluation mode. Its own errors are not reported, since it may take
+    inputs of another structure; they appear when it runs.
+    """
+    outside = outside_autocast(first_parameter(cell).device)
+    with suppress(Exception), torch.no_grad(), torch.random.fork_rng(devices=()), outside:
+        return _fault(copy.deepcopy(cell).eval())
+    return None
+
+
+def _fault(cell: "RecurrentCell") -> UserError | None:
+    """See `fault_of`; the cell's own errors are raised."""
+    state = cell.init_state(ROWS)
+    leaves = tree_leaves(state)
+    is_state = isinstance(state, tuple) and hasattr(state, "_fields")
+    if not (is_state and all(isinstance(leaf, Tensor) and leaf.shape[:1] == (ROWS,) for leaf in leaves)):
+        return cell.contract_error("init_state", f"a NamedTuple of tensors (B, …), here B = {ROWS}", _show(state))
+
+    inputs = cell.zeros(STEPS, ROWS, cell.input_size)
+    projected, constants = cell.project(inputs), cell.sequence_constants(STEPS, ROWS)
+    if not _has_leading(projected, STEPS, ROWS):
+        must = f"tensors (T, B, …) for inputs (T, B, X), here ({STEPS}, {ROWS}, …)"
+        return cell.contract_error("project", must, _show(projected))
+    if not _has_leading(constants, STEPS):
+        must = f"tensors (T, …), here ({STEPS}, …), and gyral.ops.scan.Shared for what all steps share"
+        return cell.contract_error("sequence_constants", must, _show(constants))
+
+    first = tree_map(
+        lambda leaf: leaf[0] if isinstance(leaf, Tensor) else leaf, (projected, constants), is_leaf=is_shared
+    )
+    try:
+        output, new = cell.scan_step(first, state)
+    except UserError as error:
+        return error
+    wanted = torch.empty(ROWS, cell.output_size, dtype=inputs.dtype, device="meta")
+    is_output = isinstance(output, Tensor) and (output.shape, output.dtype) == (wanted.shape, wanted.dtype)
+    if not is_output:
+        return cell.contract_error("step", f"an output (B, output_size), here {_show(wanted)}", _show(output))
+    if [getattr(leaf, "shape", None) for leaf in tree_leaves(new)] != [leaf.shape for leaf in leaves]:
+        return cell.contract_error("step", f"a state as init_state does, here {_show(state)}", _show(new))
+    return None
+
+
+def _has_leading(values: Any, *sizes: int) -> bool:
+    """Return whether all tensors have these leading dimensions."""
+    tensors = [leaf for leaf in tree_leaves(values, is_leaf=is_shared) if isinstance(leaf, Tensor)]
+    return all(tensor.shape[: len(sizes)] == sizes for tensor in tensors)
+
+
+def _show(value: Any) -> str:
+    """Return a short text of a tensor, a tuple of tensors, or the type of something else."""
+    if isinstance(value, Tensor):
+        return f"a {str(value.dtype).removeprefix('torch.')} tensor {tuple(value.shape)}"
+    if isinstance(value, tuple):
+        name = type(value).__name__ if hasattr(value, "_fields") else ""
+        return f"{name}({', '.join(map(_show, value))})"
+    return type(value).__name__
