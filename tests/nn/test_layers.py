@@ -3,6 +3,7 @@
 import copy
 import doctest
 import inspect
+import itertools
 import pickle
 import warnings
 from functools import partial
@@ -81,8 +82,6 @@ def test_options_are_checked() -> None:
         layers.RUM(X, N, eta=0)
     with pytest.raises(OptionError, match=r"^backend=quick: must be one of "):
         layers.RUM(X, N, backend="quick")
-    with pytest.raises(TypeError, match="colour"):
-        layers.RUM(X, N, colour=1)
     assert layers.LSTM(X, N, weight_drop=0.5).weight_drop == 0.5
 
 
@@ -347,6 +346,50 @@ def test_the_options_of_all_layers_are_typed() -> None:
     typed = inspect.get_annotations(LayerOptions)
     parameters = inspect.signature(layers.Layer).parameters.values()
     assert typed == {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+@every_layer
+def test_an_unknown_option_is_an_error_with_the_options_there_are(name: str) -> None:
+    own = inspect.signature(LAYERS[name]).parameters
+    allowed = ", ".join(n for n, p in inspect.signature(layers.Layer).parameters.items() if p.kind is not p.VAR_KEYWORD)
+    keyword = [n for n, p in own.items() if p.kind is p.KEYWORD_ONLY]
+    with pytest.raises(OptionError) as raised:
+        make(name, num_layer=1, backend="quick")
+    reason = f"no such option of {name}; did you mean num_layers? allowed: {', '.join([allowed, *keyword])}"
+    assert str(raised.value) == f"num_layer=1: {reason}"
+
+
+def test_a_similar_option_is_suggested() -> None:
+    with pytest.raises(
+        OptionError, match=r"^lamda=1\.0: no such option of RUM; did you mean lambd\? allowed: input_size, "
+    ):
+        gyral.RUM(X, N, lamda=1.0)  # type: ignore[call-arg]
+    with pytest.raises(OptionError, match=r"^cell_lambd=1\.0: no such option of RUM; allowed: "):
+        gyral.RUM(X, N, cell_lambd=1.0)  # type: ignore[call-arg]
+
+
+def test_a_cell_may_take_options_of_any_name() -> None:
+    class AnyCell(LSTMCell):
+        def __init__(self, input_size: int, hidden_size: int, dropout: float = 0.0, **options: Any) -> None:
+            super().__init__(input_size, hidden_size, **options)
+            self.dropout = dropout
+
+    class Own(layers.Layer):
+        cell_class = AnyCell
+
+    layer = Own(X, N, zoneout=0.5, cell_dropout=0.25)
+    assert (layer.cells[0].zoneout, layer.cells[0].dropout) == (0.5, 0.25)
+    assert repr(layer) == "Own(3, 6, zoneout=0.5, cell_dropout=0.25)"
+
+
+@pytest.mark.named("*FSRNN*", "*RUM*", "*NTM*", "*MAGE-*")
+@every_layer
+def test_a_value_that_is_not_allowed_is_an_error_with_the_name_of_the_option(name: str) -> None:
+    options = [n for n, p in inspect.signature(LAYERS[name]).parameters.items() if p.kind is not p.VAR_KEYWORD]
+    for option, value in itertools.product([*options, *inspect.get_annotations(LayerOptions)], ("no such", {"a": 1})):
+        with pytest.raises(OptionError) as raised:
+            LAYERS[name](**{"input_size": X, "hidden_size": N, **OPTIONS.get(name, {}), option: value})
+        assert raised.value.option == option
 
 
 @every_layer

@@ -3,7 +3,7 @@
 import inspect
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypedDict
 
@@ -16,7 +16,8 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_on
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.inputs import StepInputs
 from gyral.core.checks import check_boolean
-from gyral.core.errors import OptionError, UserError
+from gyral.core.errors import OptionError, UserError, suggest_name
+from gyral.core.signatures import is_open
 from gyral.nn.arguments import check_state
 from gyral.nn.layers.docstrings import complete_docstring
 from gyral.nn.recurrent import RecurrentBase
@@ -62,8 +63,8 @@ class Layer(RecurrentBase):
         cell_class: The class of the cells.
 
     Raises:
-        OptionError: An option is out of bounds or has another type.
-        TypeError: The cell does not have an option.
+        OptionError: An option is out of bounds or has another type, or the cell does not have it.
+        UserError: See `gyral.cells.base.make_cell`.
     """
 
     cell_class: type[RecurrentCell]
@@ -98,17 +99,17 @@ class Layer(RecurrentBase):
             "locked_dropout": locked_dropout,
             "weight_drop": weight_drop,
         }
-        if dropout and num_layers == 1:
-            warnings.warn(f"dropout={dropout} has no effect with one layer: it acts between layers", stacklevel=3)
         known = inspect.signature(self.cell_class).parameters
-        names = {name: name if name in known else name.removeprefix("cell_") for name in options}
+        names = self._check_names(options)
         of_cell = {names[name]: value for name, value in options.items()}
         if "bias" in known:
             of_cell["bias"] = bias
         elif not check_boolean("bias", bias):
             raise OptionError("bias", False, f"must be True: {self.cell_class.__name__} has no option bias")
-        factory = partial(self.cell_class, hidden_size=hidden_size, **of_cell)
+        factory = partial(self._make_cell, names, hidden_size=hidden_size, **of_cell)
         super().__init__(factory, input_size, num_layers, device=device, dtype=dtype, **arguments)
+        if dropout and num_layers == 1:
+            warnings.warn(f"dropout={dropout} has no effect with one layer: it acts between layers", stacklevel=3)
         self.hidden_size = hidden_size
         self.bias = bias
         defaults = known | inspect.signature(Layer.__init__).parameters
@@ -116,8 +117,36 @@ class Layer(RecurrentBase):
         self._shown = [  # strings, since options may be factories that cannot be pickled
             f"{name}={_show(value)}"
             for name, value in given.items()
-            if value != defaults[names.get(name, name)].default
+            if names.get(name, name) not in defaults or value != defaults[names.get(name, name)].default
         ]
+
+    def _check_names(self, options: dict[str, Any]) -> dict[str, str]:
+        """Return the options of the cell, by their names here, with their names in its constructor.
+
+        Raises:
+            OptionError: The cell does not have an option.
+        """
+        known = inspect.signature(self.cell_class).parameters
+        common = _named(inspect.signature(Layer).parameters)
+        own = [name for name in _named(known) if name not in ("input_size", "hidden_size", "bias")]
+        names = {f"cell_{name}" if name in common else name: name for name in own}
+        for name in (name for name in options if name not in names):
+            if not is_open(dict(known)):
+                allowed = [*common, *names]
+                hint = f"{suggest_name(name, allowed)}allowed: {', '.join(allowed)}"
+                raise OptionError(name, options[name], f"no such option of {type(self).__name__}; {hint}")
+            names[name] = name
+        return names
+
+    def _make_cell(self, names: dict[str, str], input_size: int, **options: Any) -> RecurrentCell:
+        """Return a cell; an error has the layer's name of the option."""
+        try:
+            return self.cell_class(input_size, **options)
+        except OptionError as error:
+            own = next((name for name, of_cell in names.items() if of_cell == error.option), error.option)
+            if own == error.option:
+                raise
+            raise OptionError(own, error.value, error.reason) from error
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join([str(self.input_size), str(self.hidden_size), *self._shown])})"
@@ -217,6 +246,11 @@ class Layer(RecurrentBase):
 
     def flatten_parameters(self) -> None:
         """Do nothing; for code that calls it on `torch.nn.GRU`."""
+
+
+def _named(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    """Return the names of parameters, without `**options`."""
+    return [name for name, each in parameters.items() if each.kind is not each.VAR_KEYWORD]
 
 
 def _stack(*leaves: Tensor) -> Tensor:
