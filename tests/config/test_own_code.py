@@ -1,6 +1,8 @@
 """Mistakes in a user's own cell: one line with the file, the line and what the contract expects."""
 
+import logging
 import sys
+from logging.handlers import BufferingHandler
 from pathlib import Path
 
 import pytest
@@ -55,7 +57,11 @@ PLAIN = BASE.replace("RecurrentCell", "nn.Module").replace("__init__(input_size,
     ],
 )
 def test_a_mistake_in_a_cell_is_located(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: str, wrong: str, said: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    right: str,
+    wrong: str,
+    said: str,
 ) -> None:
     assert right in CELL
     (tmp_path / "own_cell.py").write_text(CELL.replace(right, wrong), encoding="utf-8")
@@ -67,3 +73,14 @@ def test_a_mistake_in_a_cell_is_located(
     outcome = invoke(*options, "model=own", "hydra.run.dir=run")
     sys.modules.pop("own_cell", None)
     assert outcome.error.startswith(said), outcome.err
+
+
+def test_a_target_that_does_not_import_is_one_line() -> None:
+    """Hydra also logs three lines of its own."""
+    logged = BufferingHandler(100)
+    hydra = logging.getLogger("hydra.utils")
+    hydra.addHandler(logged)
+    outcome = invoke(*SMALL_COPY, "model.cell._target_=no_such.OwnCell")
+    hydra.removeHandler(logged)
+    assert outcome.err == "error: model.cell._target_=no_such.OwnCell: cannot be imported: No module named 'no_such'\n"
+    assert not logged.buffer

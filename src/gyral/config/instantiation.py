@@ -17,7 +17,6 @@ from inspect import Parameter
 from typing import Any
 
 from hydra.errors import InstantiationException
-from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -25,7 +24,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from gyral.config.errors import allocation, place_in_own_code
 from gyral.config.plain import map_texts
-from gyral.config.trust import known_names
+from gyral.config.trust import find_object, known_names
 from gyral.core.errors import OptionError, UserError, suggest_name
 from gyral.core.inputs import path_of
 from gyral.core.memory import is_out_of_memory
@@ -84,7 +83,7 @@ def build(value: Any) -> Any:
         inner = {name: build(item) for name, item in inner.items()}
     if "_target_" not in value:
         return inner
-    factory = partial(get_object(value["_target_"]), *inner.pop("_args_", ()), **inner)
+    factory = partial(find_object(value["_target_"]), *inner.pop("_args_", ()), **inner)
     return factory if value.get("_partial_") else factory()
 
 
@@ -186,7 +185,7 @@ def _find_target(target: Any, option: str) -> Any:
     if not isinstance(target, str) or not target:
         raise OptionError(option, target, DOTTED)
     try:
-        found = get_object(target)
+        found = find_object(target)
     except Exception as error:  # a module may raise anything when it is imported
         reason = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0]
         if place := place_in_own_code(error):

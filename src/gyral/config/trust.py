@@ -10,6 +10,7 @@ imported and called, so that any name would be any code. By default only these a
 Configurations that are composed from conf/ and the command line are the user's own words, and are not checked.
 """
 
+import logging
 import re
 import sys
 from collections.abc import Iterator
@@ -68,13 +69,28 @@ def check_names(config: dict[str, Any], option: str, directory: Path, trust: Any
         raise refused(*untrusted[0], f"is not part of Gyral; write {words} if you trust its author and the run's")
     for key, name in foreign:
         try:
-            found = get_object(name)
+            found = find_object(name)
         except Exception as error:  # importing a module may raise anything
             reason = " ".join(f"cannot be imported: {error.__cause__ or error}".split())
             raise refused(key, name, reason) from error
         origin = f"{getattr(found, '__module__', type(found).__module__)}.{getattr(found, '__qualname__', '')}"
         if not _is_in(origin, trusted):  # `my_cells.os.system`
             raise refused(key, name, f"is {origin.rstrip('.')}, of a module that trust= does not name")
+
+
+def find_object(name: str) -> Any:
+    """Return the class or function with a dotted name. Hydra raises an error and also logs it; here it only raises it.
+
+    Raises:
+        ImportError: The name cannot be imported.
+        ValueError: The name is no dotted name.
+    """
+    log = logging.getLogger("hydra.utils")
+    was_disabled, log.disabled = log.disabled, True
+    try:
+        return get_object(name)
+    finally:
+        log.disabled = was_disabled
 
 
 def trusted_modules(trust: Any) -> tuple[str, ...]:
