@@ -180,7 +180,8 @@ class Layer(RecurrentBase):
         Raises:
             OptionError: The backend does not support the cell on this device.
             TypeError: Inputs or state have another dtype than the parameters, outside autocast.
-            UserError: A cell has hooks, which would never be called; register them on the layer.
+            UserError: A cell has hooks, which would never be called; register them on the layer. Or torch exports a
+                layer that is called on a `PackedSequence`.
             ValueError: Inputs, state, lengths or starts have another shape, lengths are not in [0, T], or an edge comes
                 from before the first step.
         """
@@ -214,6 +215,11 @@ class Layer(RecurrentBase):
     ) -> tuple[PackedSequence, Any]:
         if lengths is not None:
             raise ValueError("a PackedSequence has its own lengths; lengths must be None")
+        if torch.compiler.is_exporting():
+            name = type(self).__name__
+            raise UserError(
+                f"{name}: torch cannot export packed sequences; call the layer on padded inputs with lengths="
+            )
         data, batch_sizes, order, inverse = packed
         # as it is packed, longest first: states and masks follow, outputs are packed in the same way
         sequences, lengths = pad_packed_sequence(PackedSequence(data, batch_sizes), self.batch_first)
