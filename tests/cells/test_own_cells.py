@@ -112,6 +112,8 @@ def test_a_cell_in_place_of_its_class_is_refused() -> None:
         gyral.NTM(X, N, controller=gyral.LSTMCell(X, N))
     with pytest.raises(OptionError, match=f"^cell_factory{said}"):
         Recurrent(gyral.LSTMCell(X, N), X)
+    with pytest.raises(OptionError, match=r"^cell_factory=3: must be a class of cells"):
+        Recurrent(3, X)  # type: ignore[arg-type]
 
 
 def test_the_check_leaves_no_trace() -> None:

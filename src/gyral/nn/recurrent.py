@@ -100,7 +100,7 @@ class RecurrentBase(nn.Module, ABC):
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise OptionError("dtype", dtype, "must be a floating-point dtype of torch")
 
-        factories = [cell_factory] * num_layers if callable(cell_factory) else list(cell_factory)
+        factories = list(cell_factory) if isinstance(cell_factory, Sequence) else [cell_factory] * num_layers
         if len(factories) != num_layers:
             raise OptionError("num_layers", num_layers, f"must be {len(factories)}, the number of cell factories")
         width = stream_width(block, factories[0], input_size, self.directions)
