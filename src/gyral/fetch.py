@@ -20,7 +20,13 @@ def main() -> None:
     with one_line_errors():
         parser = argparse.ArgumentParser(prog="gyral fetch", description="Download corpora into the data folder.")
         parser.add_argument("corpora", nargs="+", choices=CATALOGUE, help=", ".join(CATALOGUE), metavar="corpus")
-        parser.add_argument("--data-dir", type=path_of, default=os.environ.get("DATA_DIR", "data"), metavar="FOLDER")
+        parser.add_argument(
+            "--data-dir",
+            type=path_of,
+            default=os.environ.get("DATA_DIR", "data"),
+            metavar="FOLDER",
+            help="the data folder; by default the environment variable DATA_DIR, or else data (here: %(default)s)",
+        )
         arguments = parse_words(parser)
         failed = False
         for name in arguments.corpora:

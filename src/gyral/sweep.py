@@ -8,17 +8,23 @@ import argparse
 
 from gyral.config.command_line import one_line_errors, parse_words
 from gyral.config.groups import choices
+from gyral.core.commands import program
 from gyral.sweeps.wandb_agents import definition
 
 
 def main() -> None:
     """Print the definition of the sweep that the command line names."""
     with one_line_errors():
-        parser = argparse.ArgumentParser(prog="gyral sweep", description="Print a sweep's definition for W&B agents.")
+        description = (
+            "Print the definition of a sweep for agents of Weights & Biases (W&B); this command starts nothing. "
+            f"To run a sweep on this machine: {' '.join(program('train'))} sweep=NAME"
+        )
+        parser = argparse.ArgumentParser(prog="gyral sweep", description=description)
         parser.add_argument("name", metavar="NAME", help=", ".join(choices("sweep")))
         parser.add_argument(
             "overrides",
             nargs="*",
+            default=[],  # else argparse reports that it is missing
             metavar="key=value",
             help="options of all runs, such as task=recall with tune; they replace axes of the sweep",
         )

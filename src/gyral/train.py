@@ -21,7 +21,8 @@ from gyral.core.memory import limited_memory
 from gyral.core.progress import line
 from gyral.core.ranks import launched
 from gyral.core.signals import Interrupted, stop
-from gyral.runs.directory import CONFIG, DONE, Run, open_run, read_results, record_run
+from gyral.runs.directory import CONFIG, DONE, Run, find_checkpoint, open_run, read_results, record_run
+from gyral.runs.shorter import continued
 from gyral.runs.summary import needed_trust, print_next_commands, print_results, relative_path
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def train(config: DictConfig) -> float:
             return join(config, group)["monitor"]  # process 0 writes the records
         with open_run(config) as run:
             if run.results is None:
-                with line.show("loading PyTorch") if "progress_bar" in (run.config.callbacks or {}) else nullcontext():
+                shown = "progress_bar" in (run.config.callbacks or {})
+                with continued(run) as run, line.show("loading PyTorch") if shown else nullcontext():
                     generators = fit_and_test(run, group).generators().values()
                 generates = any(without_required_options(generator) for generator in generators)
             else:
@@ -51,7 +53,8 @@ def train(config: DictConfig) -> float:
     if hydra.mode == RunMode.RUN:  # a sweep ends with the table of all its runs
         print_results(run.directory, results, published_results(run.directory) if run.config.get("paper") else None)
         given = None if config.resume else list(hydra.overrides.task)
-        print_next_commands(run.directory, run.config, given, hydra.runtime.choices["model"], generates)
+        ended = replace(run, results=results, checkpoint=find_checkpoint(run.directory))
+        print_next_commands(ended, given, hydra.runtime.choices["model"], generates)
     return results["monitor"]
 
 
@@ -168,6 +171,13 @@ def without_required_options(generator: Callable[..., Any]) -> bool:
     return not offers.required(generator)
 
 
+def check_options(config: DictConfig, section: str) -> None:
+    """Raise `UserError` for an option of a section of a job's configuration that the job would refuse."""
+    from gyral.training import build  # now: it imports PyTorch
+
+    build.check_options(config, section)
+
+
 def print_comparison(config: DictConfig) -> None:
     """Print the comparison of the runs of a sweep that has ended, and the commands that show and save it."""
     from gyral.core.side_outputs import SideOutput
@@ -215,7 +225,7 @@ def fit(config: DictConfig, directory: str | Path | None = None) -> "RunRecord":
 
 def main() -> None:
     """Run `gyral train` with the arguments of the command line."""
-    command_line.main(train, "train", after_sweep=print_comparison)
+    command_line.main(train, "train", after_sweep=print_comparison, check_options=check_options)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def test_help_and_cfg_import_no_torch() -> None:
         report = {}
         from gyral import train
         from gyral.config import command_line as cli
-        for option in (["--help"], ["--cfg", "job"], ["--info", "defaults"]):
+        for option in (["--help"], ["--help", "experiment"], ["--cfg", "job"], ["--info", "defaults"]):
             sys.argv = ["src/train.py", *option]
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
@@ -31,7 +31,7 @@ def test_help_and_cfg_import_no_torch() -> None:
                     cli.main(train.train, "train")
                 except SystemExit as end:
                     assert not end.code, end
-            report[option[0]] = out.getvalue()
+            report[" ".join(option)] = out.getvalue()
         heavy = ("torch", "pytorch_lightning", "wandb", "numpy", "matplotlib")
         report["loaded"] = [name for name in heavy if name in sys.modules]
         print(json.dumps(report))
@@ -44,11 +44,15 @@ def test_help_and_cfg_import_no_torch() -> None:
     for group in ("model", "task", "optimizer", "scheduler", "trainer", "logger", "callbacks", "experiment"):
         assert re.search(rf"^{group}(/\S+)?: ", report["--help"], re.MULTILINE), group
     assert "python -m src.train model=rum task=copy" in report["--help"]
-    assert re.search(r"^experiment: rum_paper/table1/\{eurnn,.*\}$", report["--help"], re.MULTILINE)
+    assert "experiment: " + str(len(choices("experiment"))) in report["--help"]
+    assert len(report["--help"]) < 10_000, "the rows of tables would hide what a user needs"
+    listed = [line.partition(":")[0] for line in report["--help"].splitlines() if re.match(r"\w+: \w+, ", line)]
+    assert listed[:5] == ["task", "model", "optimizer", "scheduler", "trainer"]
+    assert re.search(r"^experiment: rum_paper/table1/\{eurnn,.*\}$", report["--help experiment"], re.MULTILINE)
     assert "_base" not in report["--help"]
     for key in ("max_steps: ", "hidden_size: ", "lr: ", "delay: ", "seed: 1"):
         assert key in report["--help"]
-        assert key in report["--cfg"]
+        assert key in report["--cfg job"]
     assert not outcome.err.strip()
 
 

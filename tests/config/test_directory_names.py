@@ -55,7 +55,7 @@ def test_names_of_earlier_sweeps_stay() -> None:
 
 
 def test_options_that_do_not_name_directories_do_if_a_sweep_varies_them(tmp_path) -> None:
-    words = ("-m", "task=copy", "model=rnn", "model.cell.hidden_size=0", f"hydra.sweep.dir={tmp_path}")
+    words = ("-m", "task=copy", "model=rnn", "task.monitor=val/nothing", f"hydra.sweep.dir={tmp_path}")
     outcome = invoke(*words, "logger=none,csv", "paths.data_dir=a")
     failed = [line.split(":")[0] for line in outcome.out.splitlines() if line.startswith("FAILED ")]
     assert len(set(failed)) == 2, outcome.out

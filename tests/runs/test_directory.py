@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from gyral.runs.directory import _add_defaults
+from gyral.runs.directory import add_defaults
 from tests.helpers.running import SMALL_COPY, invoke
 
 
@@ -34,5 +34,5 @@ def test_a_start_without_a_checkpoint_leaves_no_false_provenance(tmp_path: Path)
 def test_an_option_that_a_class_has_gained_has_its_default() -> None:
     target = {"_target_": "gyral.tasks.repeat_copy.RepeatCopyTask"}
     wanted = {**target, "test_repeats": []}  # the default is a tuple, which is saved as a list
-    assert _add_defaults(target, wanted) == wanted
-    assert _add_defaults(target, {**target, "test_repeats": [3]}) == target
+    assert add_defaults(target, wanted) == wanted
+    assert add_defaults(target, {**target, "test_repeats": [3]}) == target

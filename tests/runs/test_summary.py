@@ -5,12 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
+from gyral.core.files import write_atomically
+from gyral.runs.directory import Run
 from gyral.runs.measures import write_measures
 from gyral.runs.summary import print_next_commands, print_results
 from tests.helpers.written import MEASURES, REMARKS, RESULTS
 
-CONFIG = {"model": {"cell": {}}}
+CONFIG = OmegaConf.create({"model": {"cell": {}}, "trainer": {"max_steps": 600}})
 
 
 @pytest.fixture(autouse=True)
@@ -66,11 +69,27 @@ def test_next_commands_can_be_pasted(
     given: list[str] | None, model: str, comparison: str | None, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     directory = tmp_path / "a run" / "seed=1,x=2"
-    print_next_commands(directory, CONFIG, given, model, generates=True)
+    directory.mkdir(parents=True)
+    write_atomically(directory / "provenance.json", "{}")
+    run = Run(directory, CONFIG, {"steps": 600.0}, directory / "checkpoints/last.ckpt")
+    print_next_commands(run, given, model, generates=True)
     commands = [line.strip() for line in capsys.readouterr().out.splitlines() if line.startswith("    ")]
     assert commands[0].endswith(f"evaluate 'run={directory}' split=val")
     assert commands[1].endswith(f"generate 'run={directory}'")
-    assert commands[2:] == [] if comparison is None else commands[2].endswith(comparison)
+    assert commands[2:-1] == [] if comparison is None else commands[2].endswith(comparison)
+    assert commands[-1].endswith(f"train 'resume={directory}' trainer.max_steps=1200")
+
+
+@pytest.mark.parametrize("change", ["schedule", "stopped early", "of a sweep"])
+def test_a_run_that_cannot_be_continued_gets_no_command_for_it(
+    change: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write_atomically(tmp_path / "provenance.json", '{"sweep": "rates"}' if change == "of a sweep" else "{}")
+    config = OmegaConf.merge(CONFIG, {"scheduler": {"T_max": 600}} if change == "schedule" else {})
+    results = {"steps": 200.0 if change == "stopped early" else 600.0}
+    run = Run(tmp_path, config, results, tmp_path / "checkpoints/last.ckpt")
+    print_next_commands(run, None, "rum", generates=False)
+    assert "resume=" not in capsys.readouterr().out
 
 
 def test_published_numbers_are_beside_those_of_the_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ import matplotlib
 import pytest
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
 from gyral.config.overrides import combine
 from gyral.core.cache import cache_directory
 from gyral.reports import catalogue as sweeps
+from gyral.sweeps.checks import wrong_values
 from gyral.tasks.base import SequenceTask
 from tests.helpers.running import SMALL, choices, compose_config, invoke, load_last, spawn
 from tests.helpers.wandb_log import of_type, read_records
@@ -39,19 +41,12 @@ def markers(directory: Path) -> dict[str, str]:
 
 
 def test_one_failing_job_does_not_stop_the_others_and_the_rest_is_not_trained_twice(tmp_path: Path) -> None:
-    # a rotation needs a plane: of each task's jobs one fails
-    command = [
-        "-m",
-        *SHORT,
-        "model=gru,rum,rnn",
-        "task=copy,recall",
-        "model.cell.hidden_size=1",
-        f"hydra.sweep.dir={tmp_path}",
-    ]
+    # a reader is no model for these tasks: of each task's jobs one fails
+    command = ["-m", *SHORT, "model=gru,attention_sum,rnn", "task=copy,recall", f"hydra.sweep.dir={tmp_path}"]
     outcome = invoke(*command)
     assert outcome.status == 1
     errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
-    assert sum(line.startswith("error: model.cell.hidden_size=1: ") for line in errors) == 2, "one line per failing job"
+    assert sum(line.startswith("error: model._target_=") for line in errors) == 2, "one line per failing job"
     assert "Traceback" not in outcome.err
     assert outcome.out.startswith(f"6 jobs in {tmp_path}, all with logger=none threads=1")
     assert "\nJob 2 of 6: model=gru task=recall\n" in outcome.out
@@ -60,8 +55,9 @@ def test_one_failing_job_does_not_stop_the_others_and_the_rest_is_not_trained_tw
     assert outcome.out.index("Runs on copy") < outcome.out.index("Runs on recall"), "the comparison, in spite of them"
     expected = {f"{task}/{model}": "DONE" for task in ("copy", "recall") for model in ("gru", "rnn")}
     assert markers(tmp_path) == expected
-    assert not list(tmp_path.rglob("rum")), "a wrong option leaves no run directory"
-    assert len([line for line in outcome.err.partition("Failed:\n")[2].splitlines() if "hidden_size=1: " in line]) == 2
+    assert not list(tmp_path.rglob("attention_sum")), "a wrong option leaves no run directory"
+    listed = outcome.err.partition("Failed:\n")[2].splitlines()
+    assert sum(": model._target_=" in line for line in listed) == 2
 
     times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.ckpt")}
     assert len(times) == 12, "the last checkpoint, the previous one and the best"
@@ -183,6 +179,54 @@ def test_a_sweep_and_a_row_can_be_combined(tmp_path: Path) -> None:
     assert "is DONE and is not trained again" in outcome.err
 
 
+WRONG = {
+    "optimizer.lr=0.1,fast,-0.2": ("optimizer.lr=fast: must be a valid number", "optimizer.lr=-0.2: must be a finite"),
+    "task.length=10,11": ("task.length=11: must be even",),
+    "model.cell.hidden_size=8,0": ("model.cell.hidden_size=0: must be an integer ≥ 1",),
+    "trainer.max_steps=4,none": ("trainer.max_steps=none: must be a",),
+    "seed=1,-1": ("seed=-1: must be an integer from 0",),
+    "optimizer.learning_rate=0.1,0.2": (
+        "optimizer.learning_rate: no such option; did you mean optimizer.lr? allowed: decay, dynamics_lr, lr,",
+    ),
+}
+
+
+@pytest.mark.parametrize("axis", WRONG)
+def test_wrong_values_are_refused_before_any_job_starts(axis: str, tmp_path: Path) -> None:
+    outcome = invoke("-m", *SHORT, "task=recall", "model=gru,rum", axis, f"hydra.sweep.dir={tmp_path / 'new'}")
+    assert outcome.status == 1
+    assert outcome.out == ""
+    lines = outcome.err.splitlines()
+    assert len(lines) == len(WRONG[axis]), outcome.err
+    for line, said in zip(lines, WRONG[axis], strict=True):
+        assert line.startswith(f"error: {said}")
+    assert not (tmp_path / "new").exists()
+
+
+def test_values_are_checked_as_the_jobs_combine_them() -> None:
+    jobs = [("task=recall", "task.length=4", "seed=1"), ("task=copy", "task.length=5", "seed=1")]
+    composed = {job: OmegaConf.create({"task": {"of": job[0], "length": job[1][-1]}, "seed": 1}) for job in jobs}
+    checked: list[tuple[str, object]] = []
+    found = wrong_values(jobs, composed, pytest.fail, lambda config, section: checked.append((section, config.task)))
+    assert [*found] == []
+    assert checked == [
+        ("task", {"of": "task=recall", "length": "4"}),
+        ("seed", {"of": "task=recall", "length": "4"}),
+        ("task", {"of": "task=copy", "length": "5"}),
+    ]
+
+
+def test_a_large_sweep_composes_no_job_for_its_values() -> None:
+    jobs = [("task=copy", f"optimizer.lr={lr}", f"seed={seed}") for lr in range(20) for seed in range(100)]
+    composed = {jobs[0]: OmegaConf.create({"optimizer": {"lr": 0}, "seed": 0})}
+    checked: list[tuple[str, int, int]] = []
+    note = lambda config, section: checked.append((section, config.optimizer.lr, config.seed))  # noqa: E731
+    assert [*wrong_values(jobs, composed, pytest.fail, note)] == []
+    assert {lr for section, lr, _ in checked if section == "optimizer"} == {*range(20)}
+    assert {seed for section, _, seed in checked if section == "seed"} == {*range(100)}
+    assert len(checked) == 120
+
+
 @pytest.mark.parametrize(
     ("name", "rows", "axes"),
     [
@@ -241,13 +285,13 @@ def test_each_job_has_its_own_wandb_run_offline_without_a_key_and_without_asking
 
 @pytest.mark.slow
 def test_joblib_runs_the_jobs_of_a_sweep_side_by_side(tmp_path: Path) -> None:
-    arguments = [*SHORT, "launcher=joblib", "hydra.launcher.n_jobs=2", "model=gru,rum", "task=copy,recall"]
+    arguments = [*SHORT, "launcher=joblib", "hydra.launcher.n_jobs=2", "task=copy,recall"]
     arguments.remove("threads=1")  # the launcher sets it
-    outcome = spawn("-m", "src.train", "-m", *arguments, "model.cell.hidden_size=1", f"hydra.sweep.dir={tmp_path}")
+    outcome = spawn("-m", "src.train", "-m", *arguments, "model=gru,attention_sum", f"hydra.sweep.dir={tmp_path}")
     assert outcome.status == 1
-    assert "model.cell.hidden_size=1" in outcome.err
+    assert "model._target_" in outcome.err
     assert markers(tmp_path) == {"copy/gru": "DONE", "recall/gru": "DONE"}
-    again = spawn("-m", "src.train", "-m", *arguments, f"hydra.sweep.dir={tmp_path}/wider", "model.cell.hidden_size=2")
+    again = spawn("-m", "src.train", "-m", *arguments, f"hydra.sweep.dir={tmp_path}/wider", "model=gru,rum")
     assert again.status == 0, again.err
     assert set(markers(tmp_path / "wider").values()) == {"DONE"}
 

@@ -1,6 +1,7 @@
 """A finished run that is lengthened ends bit-equal to one that was long from its start."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from omegaconf import OmegaConf
 
 from gyral.core.errors import OptionError
 from gyral.runs import directory as run_directory
+from gyral.runs.provenance import read_provenance
 from gyral.runs.records import read_run
 from gyral.tasks.base import SequenceTask
 from tests.helpers.running import (
@@ -156,3 +158,77 @@ def test_the_length_of_a_run_is_checked_without_a_trainer() -> None:
     config = OmegaConf.create({"trainer": {"max_steps": 4}, "scheduler": {"T_max": 4}})
     with pytest.raises(OptionError, match=r"scheduler\.T_max=4 ends with the run"):
         run_directory.lengthened(run_directory.Run(Path("run"), config), 8)
+
+
+def test_a_sweep_with_more_steps_continues_each_of_its_jobs(tmp_path: Path, long_run: Path) -> None:
+    command = ["-m", *RUN, "seed=1,2", f"hydra.sweep.dir={tmp_path}"]
+    assert invoke(*command, SHORT).status == 0
+    short = sorted(path.parent for path in tmp_path.rglob("DONE"))
+    before = {path: path.read_bytes() for folder in short for path in folder.rglob("*") if path.is_file()}
+
+    error = invoke(f"resume={short[0]}", LONG).error  # a row would have runs of different lengths
+    again = shlex.split(error.partition("to continue all of them: ")[2])
+    assert again[again.index("-m", 3) :][:1] == ["-m"]
+    assert {*again} >= {*command[1:], LONG}
+    assert SHORT not in again
+
+    outcome = invoke(*command, LONG)
+    assert outcome.status == 0, outcome.err
+    assert outcome.err.count("Continuing the run of 12 steps in ") == 2
+    assert {path: path.read_bytes() for path in before} == before, "the shorter runs stay"
+    longer = sorted({path.parent for path in tmp_path.rglob("DONE")} - {*short})
+    assert len(longer) == 2
+    check_equal(longer[0], long_run)
+    identities = {read_provenance(folder)["id"] for folder in (*short, *longer)}
+    assert len(identities) == 4, "each has its own run in Weights & Biases"
+    assert invoke(*command, LONG).out.count("was DONE") == 2
+
+
+def test_a_longer_job_keeps_the_default_interval_of_validations_and_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [word for word in RUN if "val_check_interval" not in word]
+    command = ["-m", *words, f"hydra.sweep.dir={tmp_path}"]
+    assert invoke(*command, "trainer.max_steps=20").status == 0
+    original = SequenceTask.training_step
+
+    def interrupted(task: SequenceTask, *arguments: object) -> object:
+        if task.global_step == 35:
+            raise KeyboardInterrupt
+        return original(task, *arguments)
+
+    with monkeypatch.context() as context:
+        context.setattr(SequenceTask, "training_step", interrupted)
+        assert invoke(*command, "trainer.max_steps=40").status != 0
+    outcome = invoke(*command, "trainer.max_steps=40")
+    assert outcome.status == 0, outcome.err
+    trainers = [OmegaConf.load(path).trainer for path in tmp_path.rglob("config.yaml")]
+    assert sorted(trainer.max_steps for trainer in trainers) == [20, 40]
+    assert {trainer.val_check_interval for trainer in trainers} == {1}, "20 validations in 20 steps"
+
+
+def test_a_job_whose_schedule_ends_with_it_is_trained_from_its_start(tmp_path: Path) -> None:
+    command = ["-m", *RUN, "scheduler=cosine", f"hydra.sweep.dir={tmp_path}"]
+    assert invoke(*command, "trainer.max_steps=4").status == 0
+    outcome = invoke(*command, "trainer.max_steps=8")
+    assert outcome.status == 0, outcome.err
+    assert "Continuing" not in outcome.err
+
+
+def test_a_job_refused_before_it_starts_leaves_no_copies(tmp_path: Path) -> None:
+    command = ["-m", *RUN, f"hydra.sweep.dir={tmp_path}"]
+    assert invoke(*command, "trainer.max_steps=4").status == 0
+    outcome = invoke(*command, "trainer.max_steps=8", "logger=csv", "+logger.csv.x=1")
+    assert outcome.status == 1
+    assert len([*tmp_path.rglob("metrics.csv")]) == 1
+
+
+def test_a_longer_run_in_the_directory_of_a_job_says_how_to_train_the_job(tmp_path: Path) -> None:
+    command = ["-m", *RUN, SHORT, f"hydra.sweep.dir={tmp_path}"]
+    assert invoke(*command).status == 0
+    [run] = [path.parent for path in tmp_path.rglob("DONE")]
+    config = OmegaConf.load(run / "config.yaml")
+    config.trainer.max_steps = 24  # as earlier versions have written after resume=<job>
+    OmegaConf.save(config, run / "config.yaml")
+    outcome = invoke(*command)
+    assert "(trainer.max_steps is 24 there and 12 here); move or remove it, and the same command" in outcome.err

@@ -21,15 +21,17 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from gyral.config import resolvers as resolvers  # registers them
 from gyral.config.errors import describe
-from gyral.config.groups import CONFIG_PATH, add_user_modules, groups, list_choices
+from gyral.config.groups import CONFIG_PATH, add_user_modules, choices, groups, list_choices
 from gyral.config.mistakes import arrange_words, check_words, is_of_hydra
 from gyral.config.overrides import MULTIRUN, defer_options
+from gyral.config.tables import SERVED
 from gyral.core.commands import print_version, program
 from gyral.core.errors import JobError, UserError, hide_passwords
 from gyral.core.signals import Interrupted
 from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
 
 COMMANDS = ("train", "evaluate", "generate", "report", "fetch", "dashboard")
+FIRST = ("task", "model", "optimizer", "scheduler", "trainer", "callbacks", "logger", "launcher")  # groups in the help
 HELP_WIDTH = 100  # characters
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
@@ -42,6 +44,7 @@ def main(
     config_name: str,
     literal: tuple[str, ...] = (),
     after_sweep: Callable[[DictConfig], None] | None = None,
+    check_options: Callable[[DictConfig, str], None] | None = None,
     runs_jobs: bool = True,
     explains: bool = False,
 ) -> None:
@@ -55,6 +58,8 @@ def main(
         config_name: name of the primary file in conf/, with its folder if its groups are not in conf/ itself.
         literal: options whose values are literal text instead of Hydra's grammar, besides `mistakes.PATHS`.
         after_sweep: a function that the sweeper calls with the configuration of the sweep when all jobs have ended.
+        check_options: a function that the sweeper calls before the first job, to check the options in a section of the
+            configuration of a job.
         runs_jobs: whether Hydra runs jobs, with directories and logs; it composes the configuration twice for that.
         explains: whether the command without any word prints its help.
     """
@@ -73,15 +78,19 @@ def main(
             print(f"error: {describe(error)}", file=sys.stderr)
             raise JobError(f"{HydraConfig.get().runtime.output_dir}: {describe(error)}") from None
 
-    vars(job)["after_sweep"] = after_sweep  # the function is all that Hydra passes to the sweeper
+    vars(job).update(after_sweep=after_sweep, check_options=check_options)  # Hydra passes the function to the sweeper
     with one_line_errors():
         if "--version" in sys.argv[1:]:  # Hydra would print its own
             print_version()
             return
         os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions reach this function instead of Hydra's own printing
         add_user_modules()
+        asks = {"--help", "-h"} & set(sys.argv[1:])
+        if asks and (asked := [word for word in sys.argv[1:] if word in _groups_of(file)]):
+            print(*map(list_choices, asked), sep="\n")
+            return
         words = arrange_words(sys.argv[1:], file, literal)
-        if {"--help", "-h"} & set(words) or (explains and not words):
+        if asks or (explains and not words):
             check_words(words, file)
             print(help_text(file, [word for word in words if not word.startswith("-")]))
             return
@@ -179,9 +188,26 @@ def help_text(file: Path, overrides: list[str]) -> str:
     config, template_text = _compose(file, overrides)
     template = Template(template_text)
     commands = {command: " ".join(program(command)) for command in COMMANDS}
-    listed = "\n".join(map(list_choices, groups()))
+    listed = "\n".join(map(_list_group, sorted(_groups_of(file), key=_place)))
     shown = {"APP_CONFIG_GROUPS": listed, "CONFIG": OmegaConf.to_yaml(config), "OPTIONS": list_options(file, config)}
     return template.substitute(shown, **commands)
+
+
+def _groups_of(file: Path) -> list[str]:
+    """Return the groups of the command with this primary file; only `gyral train` has any."""
+    return groups() if file.name == "train" else []
+
+
+def _place(group: str) -> tuple[int, str]:
+    """Return a key that sorts the groups for the help: those that most commands name first."""
+    return FIRST.index(group) if group in FIRST else len(FIRST) + (group in SERVED), group
+
+
+def _list_group(group: str) -> str:
+    """Return the choices of a group for the help; of the choices that tables make, only their number."""
+    if group not in SERVED:
+        return list_choices(group)
+    return f"{group}: {len(choices(group))} choices; {' '.join(program('train'))} --help {group} lists them"
 
 
 def list_options(file: Path, config: DictConfig) -> str:

@@ -166,7 +166,7 @@ def choices(group: str) -> list[str]:
 
 
 def list_choices(group: str) -> str:
-    """Return the choices of a group as lines of text, one for each of its folders."""
+    """Return the choices of a group as lines of text, one for each of its folders, without a line end."""
     folders: dict[str, list[str]] = {}
     for choice in choices(group):
         folder, slash, name = choice.rpartition("/")

@@ -46,6 +46,15 @@ TRAIN = {
     "hydra/sweeper": "write -m for all combinations of values, sweep=tune for a search by Optuna",
     "hparams_search": "write sweep=tune for a search by Optuna",
 }
+# Names of options here, by the names that they have in other frameworks and in reports.
+OTHER_NAMES = {
+    **dict.fromkeys(("learning_rate", "learningrate"), "lr"),
+    **dict.fromkeys(("hidden_dim", "hidden_units", "units", "d_model", "num_units"), "hidden_size"),
+    **dict.fromkeys(("layers", "n_layers", "n_layer"), "num_layers"),
+    **dict.fromkeys(("steps", "num_steps", "n_steps"), "max_steps"),
+    **dict.fromkeys(("random_seed", "manual_seed"), "seed"),
+    "lambda": "lambd",
+}
 OTHERS = {
     "ckpt_path": "write run=<run directory>, and checkpoint=best or checkpoint=last",
     "resume": "write run=<run directory>",
@@ -166,7 +175,11 @@ def _check_addition(word: str, file: Path) -> None:
 def suggest(key: str, config: DictConfig) -> str:
     """Return "; did you mean …?" with the options of a configuration that resemble a key, or an empty text."""
     of_hydra = key.startswith("hydra.")
-    found = similar_keys(key, [known for known in _keys(config) if known.startswith("hydra.") == of_hydra])
+    known = [each for each in _keys(config) if each.startswith("hydra.") == of_hydra]
+    section, dot, name = key.rpartition(".")
+    found = similar_keys(key, known)
+    if not found and name.lower() in OTHER_NAMES:
+        found = similar_keys(f"{section}{dot}{OTHER_NAMES[name.lower()]}", known)
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 

@@ -191,8 +191,13 @@ def find(where: str) -> Path:
     directory = DIRECTORY / where if where in names else Path(where)
     if where in names or directory.is_dir():
         return directory
-    reason = f"must be one of {', '.join(names)}, or a directory that contains runs"
-    raise OptionError("sweep", where, suggest_name(where, names) + reason)
+    parent = directory.parent if directory.parent.is_dir() else DIRECTORY.parent
+    folders = [str(folder) for folder in parent.iterdir() if folder.is_dir()] if parent.is_dir() else []
+    near = suggest_name(str(directory), [*folders, *names])
+    if len(directory.parts) > 1:
+        raise OptionError("sweep", where, f"there is no such directory; {near}".rstrip("; "))
+    allowed = f"must be one of {', '.join(names)}, or a directory that contains runs"
+    raise OptionError("sweep", where, f"there is neither such a table nor such a directory; {near or allowed}".rstrip())
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from gyral.plotting.sizes import SUFFIXES as FIGURE_SUFFIXES
 from gyral.reports import catalogue
 from gyral.reports.plots.options import Options
 from gyral.reports.render import files, terminal
-from gyral.reports.tables.columns import choose_columns
+from gyral.reports.tables.columns import choose_columns, varied_numbers
 from gyral.reports.tables.sections import Section, make_sections
 from gyral.runs import records
 from gyral.runs.record_files import SUFFIX, write_record
@@ -124,13 +124,15 @@ def print_comparison(name: str | None, directory: Path) -> None:
         terminal.print_lines(console, section.footnotes)
     show = [*program("report"), plain(f"sweep={where}")]
     stem = where if is_named else "comparison"
-    terminal.print_lines(
-        console,
-        [
-            f"To show this again: {typed(show)}",
-            f"To save figure and LaTeX table: {typed([*show, f'save=[{stem}.pdf,{stem}.tex]'])}",
-        ],
-    )
+    lines = [
+        f"To show this again: {typed(show)}",
+        f"To save figure and LaTeX table: {typed([*show, f'save=[{stem}.pdf,{stem}.tex]'])}",
+    ]
+    if varied := varied_numbers([record for section in sections for record in section.records]):
+        chosen = [f"x={varied[0]}"] if len(varied) > 1 else []
+        over = typed([*show, "plot=columns", *chosen, "save=columns.pdf"])
+        lines.append(f"To draw the results over {varied[0]}: {over}")
+    terminal.print_lines(console, lines)
 
 
 def report_sweep(

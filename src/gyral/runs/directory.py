@@ -18,10 +18,12 @@ from hydra.types import RunMode
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
+from gyral.config.overrides import undefer_option
 from gyral.config.plain import as_config, plain_values
 from gyral.config.resolvers import validation_interval
 from gyral.config.roles import PROCESS, SELECTION, SETTING, role_of
 from gyral.config.trust import check_names
+from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError, UserError, hide_passwords
 from gyral.core.files import to_json, write_atomically
 from gyral.core.inputs import find_fault
@@ -105,7 +107,7 @@ def load_run(directory: Path, trust: Any = None, option: str = "run") -> Run:
     if not (directory / CONFIG).is_file():
         raise OptionError(option, directory, f"must be a run directory, one that holds {CONFIG}")
     check_links(directory, option)
-    run = _read_run(directory)
+    run = read_saved_run(directory)
     check_saved_config(plain_values(run.config), directory, option, trust, directory / CONFIG)
     return run
 
@@ -154,8 +156,8 @@ def check_links(directory: Path, option: str) -> None:
                 raise OptionError(option, directory, f"{path.relative_to(directory)} {fault}")
 
 
-def _read_run(directory: Path) -> Run:
-    """Return the run in a directory; its configuration may come from somebody else and name anything."""
+def read_saved_run(directory: Path) -> Run:
+    """Return the run in a directory. Its configuration may come from somebody else and name anything."""
     config = read_config(directory / CONFIG)
     check_current(config, directory / CONFIG, directory)
     results = read_results(directory) if os.path.lexists(directory / DONE) else None
@@ -302,7 +304,7 @@ def remove_empty(directory: Path) -> None:
 
 def _existing_run(directory: Path, config: DictConfig) -> Run | None:
     """Return the run in the directory, or None if it has neither results nor a checkpoint."""
-    run = _read_run(directory)
+    run = read_saved_run(directory)
     if config.resume is not None:
         run = load_run(directory, config.get("trust"), "resume")
         given = [o for o in HydraConfig.get().overrides.task if not o.startswith(("resume=", "trust="))]
@@ -311,20 +313,24 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
             reason = f"uses the run's saved configuration, with {BUDGET}=<more steps> at most; leave out {extra[0]}"
             raise OptionError("resume", config.resume, reason)
         if given:
-            run = lengthened(run, config.trainer.max_steps)
+            longer = lengthened(run, config.trainer.max_steps)
+            if run.sweep and longer is not run:
+                reason = f"{config.resume} is a job of a sweep, whose jobs have equally many steps"
+                instead = f"to continue all of them: {_longer_sweep(run, config)}"
+                raise OptionError(BUDGET, config.trainer.max_steps, f"{reason}; {instead}")
+            run = longer
     elif run.results is None and run.checkpoint is None:
         return None
     else:
-        wanted = _with_earlier_interval(run.config, resolve(config))
-        saved = _add_defaults(plain_values(run.config), plain_values(wanted))
+        wanted = with_saved_interval(run.config, resolve(config), directory)
+        saved = add_defaults(plain_values(run.config), plain_values(wanted))
         difference = first_difference(identity_of(saved), identity_of(plain_values(wanted)))
         if difference:
-            raise OptionError(
-                "hydra.run.dir",
-                directory,
-                f"holds a run of another configuration ({difference}); choose another directory, or resume the run"
-                " with its saved configuration by resume=<directory>",
-            )
+            instead = "choose another directory, or resume the run with its saved configuration by resume=<directory>"
+            if HydraConfig.get().mode == RunMode.MULTIRUN:
+                instead = "move or remove it, and the same command trains this job"
+            reason = f"holds a run of another configuration ({difference}); {instead}"
+            raise OptionError("hydra.run.dir", directory, reason)
         run = Run(directory, wanted, run.results, run.checkpoint)
     if run.results is None:
         saved, current = read_provenance(directory).get("git_commit"), git_commit()
@@ -334,13 +340,31 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
     return run
 
 
-def _with_earlier_interval(saved: DictConfig, wanted: DictConfig) -> DictConfig:
-    """Return a wanted configuration with the default interval of a run of an earlier version, unless it is given."""
+def _longer_sweep(run: Run, config: DictConfig) -> str:
+    """Return the command of the sweep of a run with more steps."""
+    command = [str(word) for word in read_provenance(run.directory).get("command") or ()][2:]
+    words = [undefer_option(word) for word in command if not word.startswith(f"{BUDGET}=")]
+    return typed([*program("train"), *words, f"{BUDGET}={config.trainer.max_steps}"])
+
+
+def with_saved_interval(saved: DictConfig, wanted: DictConfig, directory: Path) -> DictConfig:
+    """Return a wanted configuration with the validation interval of a saved run if both have the default one.
+
+    The default follows the number of steps with which a run has started, and was another one in earlier versions.
+
+    Args:
+        saved: the configuration of the run.
+        wanted: the configuration, which changes.
+        directory: the run directory.
+    """
     key = "trainer.val_check_interval"
+    interval = OmegaConf.select(saved, key)
     has_default = OmegaConf.select(wanted, key) == validation_interval(OmegaConf.select(wanted, BUDGET))
-    is_given = any(override.startswith(f"{key}=") for override in HydraConfig.get().overrides.task)
-    if has_default and not is_given and OmegaConf.select(saved, key) == EARLIER_INTERVAL:
-        wanted.trainer.val_check_interval = EARLIER_INTERVAL
+    given = [*HydraConfig.get().overrides.task]
+    if interval != EARLIER_INTERVAL and (directory / OVERRIDES).is_file():
+        given += read_overrides(directory)
+    if has_default and interval is not None and not any(override.startswith(f"{key}=") for override in given):
+        wanted.trainer.val_check_interval = interval
     return wanted
 
 
@@ -385,7 +409,7 @@ def _write_length(run: Run) -> None:
     write_config(run.directory / CONFIG, plain_values(run.config))
 
 
-def _add_defaults(saved: Any, wanted: Any) -> Any:
+def add_defaults(saved: Any, wanted: Any) -> Any:
     """Return a saved configuration, completed with options of a wanted configuration that have their default value.
 
     A class may have gained an option since the run started. Its default in the constructor is not a difference between
@@ -393,7 +417,7 @@ def _add_defaults(saved: Any, wanted: Any) -> Any:
     """
     if not isinstance(saved, dict) or not isinstance(wanted, dict):
         return saved
-    completed = {key: _add_defaults(value, wanted.get(key)) for key, value in saved.items()}
+    completed = {key: add_defaults(value, wanted.get(key)) for key, value in saved.items()}
     missing = [key for key in wanted if key not in saved]
     if missing and wanted.get("_target_") == saved.get("_target_") is not None:
         parameters = parameters_of(get_object(wanted["_target_"])) or {}

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from rich.table import Table
 from gyral.config.plain import plain_values
 from gyral.config.trust import trust_words
 from gyral.core.commands import program, typed
+from gyral.core.errors import UserError
 from gyral.core.measures import Measure, loss_unit, printed
+from gyral.runs.directory import BUDGET, Run, lengthened
 from gyral.runs.measures import read_measures
 
 COMPARED = ("lstm", "gru")  # a run is compared with the first of these models that differs from its own
@@ -64,35 +67,43 @@ def print_results(directory: Path, results: dict[str, float], published: Mapping
     print(f"run directory: {relative_path(directory)}")
 
 
-def print_next_commands(
-    directory: Path, config: Mapping[str, Any], overrides: Sequence[str] | None, model: str, generates: bool
-) -> None:
+def print_next_commands(run: Run, overrides: Sequence[str] | None, model: str, generates: bool) -> None:
     """Print the commands with which a user may continue after a run.
 
     Args:
-        directory: the run directory.
-        config: the configuration of the run.
+        run: the run, with its results and its last checkpoint.
         overrides: the overrides of the command that started it. None for a run that was resumed.
         model: the choice of the group `model`.
         generates: whether `gyral generate` needs nothing but the run.
     """
-    run = [f"run={relative_path(directory)}", *needed_trust(config)]
-    commands = {"evaluate it on the validation split": [*program("evaluate"), *run, "split=val"]}
+    words = [f"run={relative_path(run.directory)}", *needed_trust(run.config)]
+    commands = {"evaluate it on the validation split": [*program("evaluate"), *words, "split=val"]}
     if generates:
-        commands["see what it generates"] = [*program("generate"), *run]
+        commands["see what it generates"] = [*program("generate"), *words]
     if overrides is not None:
         given = [override for override in overrides if not override.startswith(("seed=", "model="))]
         if any(override.lstrip("+~").startswith(("model.", "cell@", "experiment=")) for override in given):
             given = [override for override in overrides if not override.startswith("seed=")]  # they fit this model only
-        elif "cell" in config["model"]:
+        elif "cell" in run.config.model:
             other = next(name for name in COMPARED if name != model)
             given.insert(0, f"model={model},{other}")
         else:
             given = [override for override in overrides if not override.startswith("seed=")]
         commands["compare over three seeds"] = [*program("train"), "-m", *given, SEEDS]
+    if (steps := _doubled_steps(run)) is not None:
+        longer = [f"resume={relative_path(run.directory)}", f"{BUDGET}={steps}"]
+        commands["make it longer"] = [*program("train"), *longer, *needed_trust(run.config)]
     print("\nNext:")
     for purpose, words in commands.items():
         print(f"  {purpose}:\n    {typed(words)}")
+
+
+def _doubled_steps(run: Run) -> int | None:
+    """Return twice the steps of a finished run, None if it cannot be continued."""
+    if not run.sweep:
+        with suppress(UserError):
+            return int(lengthened(run, 2 * run.config.trainer.max_steps).config.trainer.max_steps)
+    return None
 
 
 def needed_trust(config: Mapping[str, Any]) -> list[str]:

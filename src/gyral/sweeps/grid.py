@@ -30,6 +30,7 @@ from gyral.runs.directory import DONE, check_links, flatten, read_results
 from gyral.runs.measures import read_measures
 from gyral.runs.moved import check_current
 from gyral.runs.saved_files import read_yaml, write_yaml
+from gyral.sweeps.checks import is_group, refuse_values, wrong_values
 from gyral.sweeps.duration import describe_seconds, expected_seconds, finished_runs, unfinished_jobs
 from gyral.sweeps.launchers.base import FinishedJob, SweepLauncher
 
@@ -48,6 +49,7 @@ class BaseSweeper(Sweeper):
     config: DictConfig
     launcher: SweepLauncher
     after_sweep: Callable[[DictConfig], None] | None
+    check_options: Callable[[DictConfig, str], None] | None
     is_estimated = False  # whether the user knows how long the sweep takes
 
     def __init__(self, params: dict[str, Any] | None = None) -> None:
@@ -60,6 +62,7 @@ class BaseSweeper(Sweeper):
             raise OptionError("hydra/launcher", type(launcher).__name__, "must be one of the choices of launcher")
         self.launcher = launcher
         self.after_sweep = getattr(task_function, "after_sweep", None)  # see `gyral.config.command_line.main`
+        self.check_options = getattr(task_function, "check_options", None)
         self.directory = Path(str(config.hydra.sweep.dir))
         check_links(self.directory, "hydra.sweep.dir")
 
@@ -69,6 +72,10 @@ class BaseSweeper(Sweeper):
         words = [f"{key}={value}" for key, value in self.params.items()] + [*map(undefer_option, arguments)]
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         return {override.get_key_element(): override for override in parser.parse_overrides(words)}
+
+    def compose(self, overrides: Sequence[str]) -> DictConfig:
+        """Return the configuration of a job, with Hydra's own section."""
+        return self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
 
     def run_jobs(
         self,
@@ -247,20 +254,29 @@ class Grid(BaseSweeper):
                 self.config.hydra.overrides.hydra = [*self.config.hydra.overrides.hydra, word]
 
     def check(self, jobs: Sequence[Sequence[str]], axes: Sequence[Sequence[str]]) -> None:
-        """Raise the error of an unknown choice or key, before the first job starts."""
-        # that a value of an option cannot be used is an error of its job alone
+        """Raise the error of an unknown choice or key, or of a value that is not allowed, before the first job starts.
+
+        Several wrong values have a line each.
+        """
+        # each choice of a group is composed once, and so is each key of an option
         choices_or_keys = {
             word: word if is_group(axis[0]) else axis[0].partition("=")[0] for axis in axes for word in axis
         }
         validated: set[str] = set()
+        composed: dict[tuple[str, ...], DictConfig] = {}
         for number, job in enumerate(jobs, 1):
             checked = [choices_or_keys[word] for word in job]
             if not validated.issuperset(checked):
                 validated.update(checked)
                 try:
-                    self.validate_batch_is_legal([job])
+                    composed[tuple(job)] = self.compose(job)
                 except ConfigCompositionException as error:
-                    raise explain_refusal(error, number, len(jobs), job, axes) from error
+                    refusal = explain_refusal(error, number, len(jobs), job, axes)
+                    if refusal is error:
+                        raise  # with its own cause, from which `describe` makes the line
+                    raise refusal from error
+        if self.check_options is not None:
+            refuse_values(wrong_values(jobs, composed, self.compose, self.check_options))
 
     def conclude(self) -> None:
         if self.after_sweep is not None:
@@ -286,12 +302,6 @@ def read_plan(directory: Path) -> Any:
         return None
 
 
-def is_group(override: str) -> bool:
-    """Return whether an override chooses a file of a group, of Gyral's or of Hydra's own."""
-    name = override.lstrip("+~").partition("=")[0].partition("@")[0]
-    return "/" in name or bool(choices(name))
-
-
 def describe_outcome(finished: FinishedJob) -> str:
     """Return how a job ended, in one line: its run directory with its metrics, or the reason of the failure."""
     if finished.error:
@@ -302,14 +312,19 @@ def describe_outcome(finished: FinishedJob) -> str:
     if (finished.job.directory / DONE).is_file():
         results = read_results(finished.job.directory)
         measures = read_measures(finished.job.directory)[0]
-        measure = main_measure(measures, results)
-        value = results.get(f"test/{measure.name}")
-        scores.append("" if value is None else f"test {measure.label} {printed(measure.name, value, [measure])}")
+        names = (main_measure(measures, results).name, monitor.partition("/")[2])  # the monitored one on both splits
+        shown = {f"test/{name}": results.get(f"test/{name}") for name in names}
+        scores += [_score(name, value, measures) for name, value in shown.items() if value is not None]
     if finished.value is not None:
-        split, _, name = monitor.partition("/")
-        label = next((measure.label for measure in measures if measure.name == name), name)
-        scores.append(f"{split} {label} {printed(monitor, finished.value, measures)}")
+        scores.append(_score(monitor, finished.value, measures))
     return f"{state} {finished.job.name}: {', '.join(scores)}".removesuffix(": ")
+
+
+def _score(metric: str, value: float, measures: Sequence[Measure]) -> str:
+    """Return a metric as text, such as "test accuracy 87.5 %"."""
+    split, _, name = metric.partition("/")
+    label = next((measure.label for measure in measures if measure.name == name), name)
+    return f"{split} {label} {printed(metric, value, measures)}"
 
 
 def describe_failure(finished: FinishedJob) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from inspect import signature
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,13 @@ from pytorch_lightning.accelerators import AcceleratorRegistry
 from torch.optim import Optimizer
 
 from gyral.config.composition import check_config
-from gyral.config.instantiation import check_sections, located, make
+from gyral.config.instantiation import check_section, check_sections, located, make
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
 from gyral.core.memory import release_freed_memory, retain_freed_memory
 from gyral.runs.directory import Run, load_run
 from gyral.tasks.base import SequenceTask, Task
+from gyral.tasks.data_module import DrawnData, GeneratedData
 from gyral.tasks.optimization import GroupedOptimizer, OptimizerFactory
 from gyral.training import compat
 from gyral.training.callbacks.checkpoints import Checkpoints
@@ -37,6 +40,7 @@ from gyral.training.ddp.strategy import ClusterEnvironment
 
 MAX_THREADS = 1024  # the system refuses some tens of thousands, and ends the process
 MAX_STEPS = 10**12
+INPUT_SIZE = 8  # of a cell that is made to check its options
 
 
 def configure_process(config: DictConfig) -> None:
@@ -45,15 +49,23 @@ def configure_process(config: DictConfig) -> None:
     Raises:
         OptionError: the seed, the number of threads or `deterministic` is not allowed.
     """
-    check_integer("seed", config.seed, minimum=0, maximum=2**32 - 1)
+    _check_process(config)
     retain_freed_memory()
     if config.threads is not None:
-        torch.set_num_threads(check_integer("threads", config.threads, maximum=MAX_THREADS))
+        torch.set_num_threads(config.threads)
     # Gradients that vanish over time become subnormal numbers, with which arithmetic is many times slower.
     torch.set_flush_denormal(True)
-    torch.use_deterministic_algorithms(check_boolean("deterministic", config.deterministic))
+    torch.use_deterministic_algorithms(config.deterministic)
     seed_everything(config.seed, workers=True, verbose=False)
     compat.silence_lightning()
+
+
+def _check_process(config: DictConfig) -> None:
+    """Raise `OptionError` if the seed, the number of threads or `deterministic` is not allowed."""
+    check_integer("seed", config.seed, minimum=0, maximum=2**32 - 1)
+    if config.threads is not None:
+        check_integer("threads", config.threads, maximum=MAX_THREADS)
+    check_boolean("deterministic", config.deterministic)
 
 
 @contextmanager
@@ -81,12 +93,7 @@ def build_task(config: DictConfig) -> Task:
         OptionError: an option that is unknown, of the wrong type or not allowed.
     """
     check_sections(config)
-    optimizer, trial = _make_optimizer(config)
-    scheduler = make(config, "scheduler")
-    if scheduler is not None:
-        with located(config, "scheduler"):
-            schedule = scheduler(trial)
-        _check_made(schedule, torch.optim.lr_scheduler.LRScheduler, config, "scheduler")
+    optimizer, scheduler = _make_optimization(config)
 
     def build_model(**sizes: Any) -> Any:
         try:
@@ -106,6 +113,78 @@ def build_task(config: DictConfig) -> Task:
         )
     save_config(task, config)
     return task
+
+
+def check_options(config: DictConfig, section: str) -> None:
+    """Check the options of a section as far as that takes no data, no model and no time: types, and many ranges.
+
+    These are all options of the optimizer, the schedule and the callbacks, the numbers of the trainer, and the options
+    of cells and of data that are generated.
+
+    Args:
+        config: the configuration.
+        section: the name of a section, or the key of an option that is in no section.
+
+    Raises:
+        UserError: an option that is unknown, of the wrong type or not allowed.
+    """
+    check_sections(config)
+    if section in ("optimizer", "scheduler"):
+        _make_optimization(config)
+    elif section == "trainer":
+        check_section(config.trainer, "trainer")
+        _check_trainer(config)
+    elif section == "callbacks":
+        build_callbacks(config)
+    elif section == "task":
+        check_section(config.task, "task")
+        _check_data(config)
+    elif section == "model":
+        check_section(config.model, "model")
+        _check_cell(config)
+    else:
+        _check_process(config)
+
+
+def _check_data(config: DictConfig) -> None:
+    """Raise `OptionError` if the data of a task refuse an option; only data that are generated are made for that."""
+    data_class = getattr(get_object(config.task._target_), "data_class", None)
+    if isinstance(data_class, type) and issubclass(data_class, GeneratedData | DrawnData):
+        given: Any = OmegaConf.to_container(config.task, resolve=True)
+        with located(config, "task"):
+            data_class(**{name: given[name] for name in signature(data_class).parameters if name in given})
+
+
+def _check_cell(config: DictConfig) -> None:
+    """Raise `OptionError` if the cell of a model refuses an option.
+
+    The cell is made without its weights. Other errors are left to the run: some cells need the values of weights.
+    """
+    cell = make(config, "model.cell") if "cell" in config.model else None
+    if isinstance(cell, partial):
+        try:
+            with torch.device("meta"), located(config, "model.cell"):
+                cell(INPUT_SIZE)
+        except OptionError as error:
+            if OmegaConf.select(config, error.option) is not None:  # it is not about `INPUT_SIZE`
+                raise
+        except UserError:
+            pass
+
+
+def _make_optimization(config: DictConfig) -> tuple[OptimizerFactory, Any]:
+    """Return the factories of the optimizer and of the schedule, None without a schedule.
+
+    Raises:
+        OptionError: an option that is unknown, of the wrong type or not allowed.
+    """
+    optimizer, trial = _make_optimizer(config)
+    scheduler = make(config, "scheduler")
+    if scheduler is not None:
+        with located(config, "scheduler"):
+            schedule = scheduler(trial)
+        _check_made(schedule, torch.optim.lr_scheduler.LRScheduler, config, "scheduler")
+    return optimizer, scheduler
 
 
 def _make_optimizer(config: DictConfig) -> tuple[OptimizerFactory, Optimizer]:
@@ -200,14 +279,7 @@ def build_trainer(
         reason = "start the same command on each node, by srun or torchrun, or with the environment variables NODE_RANK"
         raise OptionError("trainer.num_nodes", nodes, f"{reason} (0, 1, …), MASTER_ADDR and MASTER_PORT (of node 0)")
     environment = environment or ClusterEnvironment()
-    for key in ("max_steps", "val_check_interval", "log_every_n_steps"):
-        check_integer(f"trainer.{key}", config.trainer.get(key), maximum=MAX_STEPS)
-    batches = check_integer("trainer.accumulate_grad_batches", config.trainer.get("accumulate_grad_batches", 1))
-    if config.trainer.get("gradient_clip_val") is not None:
-        check_real("trainer.gradient_clip_val", config.trainer.gradient_clip_val, minimum=0)
-    accelerators = ("auto", "gpu", *sorted(AcceleratorRegistry.available_accelerators()))
-    check_choice("trainer.accelerator", config.trainer.get("accelerator", "auto"), accelerators)
-    check_choice("trainer.strategy", config.trainer.get("strategy", "auto"), ("auto", "ddp"))
+    batches = _check_trainer(config)
     if callbacks is None:
         callbacks = build_callbacks(config)
     for callback in callbacks:
@@ -241,6 +313,22 @@ def build_trainer(
         reason = f"must be a multiple of {trainer.world_size}, the number of processes that share each batch"
         raise OptionError("task.batch_size", config.task.batch_size, reason)
     return trainer
+
+
+def _check_trainer(config: DictConfig) -> int:
+    """Check the numbers and names among the options of the trainer; return the number of batches of a step.
+
+    Raises:
+        OptionError: one is not allowed.
+    """
+    for key in ("max_steps", "val_check_interval", "log_every_n_steps"):
+        check_integer(f"trainer.{key}", config.trainer.get(key), maximum=MAX_STEPS)
+    if config.trainer.get("gradient_clip_val") is not None:
+        check_real("trainer.gradient_clip_val", config.trainer.gradient_clip_val, minimum=0)
+    accelerators = ("auto", "gpu", *sorted(AcceleratorRegistry.available_accelerators()))
+    check_choice("trainer.accelerator", config.trainer.get("accelerator", "auto"), accelerators)
+    check_choice("trainer.strategy", config.trainer.get("strategy", "auto"), ("auto", "ddp"))
+    return check_integer("trainer.accumulate_grad_batches", config.trainer.get("accumulate_grad_batches", 1))
 
 
 def single_process(config: DictConfig) -> DictConfig:

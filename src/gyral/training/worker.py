@@ -18,9 +18,20 @@ import torch
 from omegaconf import DictConfig
 from pytorch_lightning import Trainer
 
+from gyral.config.plain import as_config
 from gyral.core.errors import OptionError
 from gyral.core.signals import Interrupted, stop
-from gyral.runs.directory import FAILED, Run, find_checkpoint, load_run, read_results, resolve
+from gyral.runs.directory import (
+    CONFIG,
+    FAILED,
+    Run,
+    find_checkpoint,
+    load_run,
+    read_results,
+    resolve,
+    with_saved_interval,
+)
+from gyral.runs.saved_files import read_config
 from gyral.training import build, loop
 from gyral.training.ddp.peers import FINISHED, READY, TICK, StoppedClock, peer_processes
 from gyral.training.ddp.strategy import ClusterEnvironment
@@ -92,7 +103,10 @@ def join(config: DictConfig, group: "Group") -> dict[str, Any]:
             return read_results(directory)
         if config.resume is not None:
             config = load_run(directory, config.get("trust"), "resume").config
-        run = Run(directory, group.configured(resolve(config)), checkpoint=find_checkpoint(directory))
+        wanted = resolve(config)
+        if config.resume is None and (directory / CONFIG).is_file():
+            wanted = with_saved_interval(as_config(read_config(directory / CONFIG)), wanted, directory)
+        run = Run(directory, group.configured(wanted), checkpoint=find_checkpoint(directory))
         trainer, task = _build(run, scratch, group.environment)
         with peer_processes(trainer, run, group):
             loop.fit(trainer, task, run)

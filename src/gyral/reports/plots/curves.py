@@ -13,8 +13,9 @@ from matplotlib.patches import Patch
 from gyral.core.errors import OptionError
 from gyral.core.measures import BITS, MSE
 from gyral.plotting.layout import clip_band, finish, label_outer, make_grid, place_markers, set_limits, shared
-from gyral.plotting.style import BASELINE, GUESS, add_legend
+from gyral.plotting.style import BASELINE, add_legend
 from gyral.reports.plots.curve_data import Line, Mean, average, metrics_of, read_line
+from gyral.reports.plots.looks import GUESS
 from gyral.reports.plots.metrics import bounds_of, measure_of, metric_label
 from gyral.reports.plots.options import Options
 from gyral.reports.plots.panels import Panel, Series, row_looks
@@ -54,7 +55,7 @@ def draw_curves(panels: Sequence[Panel], options: Options, share: bool | None = 
         OptionError: No run has logged the metric or, for another x axis than steps, the speed; or a logarithmic axis
             has no positive value.
     """
-    metrics = [options.y or default_metric(panel.records) for panel in panels]
+    metrics = [options.y] * len(panels) if options.y else default_metrics(panels)
     check_logged(metrics, [record for panel in panels for record in panel.records])
     pairs = list(zip(panels, metrics, strict=True))
     rows = [[_read(series, metric, options) for series in panel.series] for panel, metric in pairs]
@@ -91,6 +92,15 @@ def draw_curves(panels: Sequence[Panel], options: Options, share: bool | None = 
 def default_metric(records: Sequence[RunRecord]) -> str:
     """Return the metric that the runs' task monitors, by default the validation loss."""
     return str(next((found for record in records if (found := select(record.config, "task.monitor"))), "val/loss"))
+
+
+def default_metrics(panels: Sequence[Panel]) -> list[str]:
+    """Return the metric of each panel: a monitored one that all panels have, a score before a loss, else its own."""
+    own = [default_metric(panel.records) for panel in panels]
+    logged = [metrics_of(panel.records) for panel in panels] if len(set(own)) > 1 else []
+    shared = [metric for metric in dict.fromkeys(own) if logged and all(metric in names for names in logged)]
+    shared.sort(key=lambda metric: metric.endswith("/loss"))
+    return shared[:1] * len(panels) or own
 
 
 def check_logged(metrics: Sequence[str], records: Sequence[RunRecord]) -> None:
@@ -226,11 +236,16 @@ def _legend_entries(
     if found:
         handles.append(Line2D([], [], **BASELINE))
         texts.append("memoryless baseline" + (f" ({found.pop()})" if len(found) == 1 else ""))
-    for label in {label for panel, metric in zip(panels, metrics, strict=True)
-                  for label, _ in informed_guesses(panel.records, metric)}:  # fmt: skip
+    for label in guess_labels(panels, metrics):
         handles.append(Line2D([], [], **GUESS))
         texts.append(label)
     return handles, texts
+
+
+def guess_labels(panels: Sequence[Panel], metrics: Sequence[str]) -> list[str]:
+    """Return the names of the informed guesses that panels with these metrics show."""
+    pairs = zip(panels, metrics, strict=True)
+    return [*dict.fromkeys(label for panel, metric in pairs for label, _ in informed_guesses(panel.records, metric))]
 
 
 def _time_unit(rows: Sequence[Sequence[Drawn]]) -> tuple[int, str]:

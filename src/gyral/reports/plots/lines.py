@@ -1,7 +1,7 @@
 """The measure of rows over numbers: groups of test examples, such as by their length, or the columns of a sweep."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -10,15 +10,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from gyral.config.roles import key_of, settings_of
+from gyral.config.roles import key_of
 from gyral.core.errors import OptionError
 from gyral.plotting.layout import clip_band, finish, fits_log, label_outer, make_grid, set_limits
-from gyral.plotting.style import SMALL, add_legend, cell_styles, line_style, without_formulas
+from gyral.plotting.style import BASELINE, SMALL, add_legend, line_style, without_formulas
 from gyral.reports.numbers import Numbers
+from gyral.reports.plots.curves import baselines, informed_guesses
+from gyral.reports.plots.looks import GUESS, row_styles
 from gyral.reports.plots.metrics import bounds_of, metric_label
 from gyral.reports.plots.options import Options
-from gyral.reports.rows import Row, columns_of, name_rows
-from gyral.reports.tables.columns import is_number
+from gyral.reports.rows import Row, columns_of, in_column, name_rows
+from gyral.reports.tables.columns import varied_numbers
 from gyral.reports.tables.lines_table import published_groups
 from gyral.reports.tables.sections import Section
 from gyral.runs.names import describe_option
@@ -28,6 +30,7 @@ GRAY = "#8a8a8a"  # of rows that are published only
 PUBLISHED: dict[str, Any] = {"linestyle": (0, (1.5, 1.5)), "markerfacecolor": "white", "linewidth": 0.9}
 THIN = 0.7  # points, the width of lines of single runs
 BAND = 0.2  # opacity
+MOST_TICKS, LONGEST_TICK = 8, 8  # places on the x axis with a tick each, and the signs of its label
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Lines:
         x: (n,) places on the x axis, in increasing order.
         rows: for each row of the section, its values (seeds, n), NaN where one is missing.
         published: for each row, its published values by place.
+        records: the runs at each place; empty if the places are groups of test examples of the same runs.
     """
 
     section: Section
@@ -47,6 +51,7 @@ class Lines:
     x: np.ndarray
     rows: list[np.ndarray]
     published: list[dict[int, float]]
+    records: list[list[RunRecord]] = field(default_factory=list)
 
 
 def draw_groups(sections: Sequence[Section], options: Options) -> Figure:
@@ -105,19 +110,14 @@ def _columns_of(section: Section, key: str) -> Lines | None:
         numbers = {column: number for column in columns if (number := _number(column)) is not None}
         if numbers:
             places = dict(sorted(numbers.items(), key=lambda pair: pair[1]))
-            return _read(section, option_name(sweep.column or ""), places, [{} for _ in section.rows])
+            found = _read(section, option_name(sweep.column or ""), places, [{} for _ in section.rows])
+            records = [[run for row in section.rows for run in in_column(sweep, row, column)] for column in places]
+            return replace(found, records=records)
     varied = varied_numbers(section.records)
     if not key and len(varied) > 1:
         raise OptionError("x", "<nothing>", f"must be one of {', '.join(varied)}, which the runs vary")
     key = key or next(iter(varied), "")
     return _lines_over(section, key) if key in varied else None
-
-
-def varied_numbers(records: Sequence[RunRecord]) -> list[str]:
-    """Return the keys of the options that overrides set to numbers and that differ between runs."""
-    keys = sorted({key for record in records for key in settings_of(record.overrides)})
-    found = {key: [select(record.config, key) for record in records] for key in keys}
-    return [key for key, values in found.items() if all(map(is_number, values)) and len({*values}) > 1]
 
 
 def _lines_over(section: Section, key: str) -> Lines:
@@ -141,16 +141,19 @@ def _lines_over(section: Section, key: str) -> Lines:
     places = sorted({float(select(record.config, key)) for row in rows for record in row.records})
     main = section.main
     values = []
+    records: list[list[RunRecord]] = [[] for _ in places]
     for row in rows:
         seeds = sorted({record.seed for record in row.records if record.results})
         table = np.full((len(seeds), len(places)), np.nan)
         for record in row.records:
+            place = places.index(float(select(record.config, key)))
+            records[place].append(record)
             value = record.metrics.get(f"test/{section.measure}")
             if value is not None:
-                place = places.index(float(select(record.config, key)))
                 table[seeds.index(record.seed), place] = value * (main.scale if main else 1)
         values.append(table)
-    return Lines(replace(section, rows=rows), option_name(key), np.array(places), values, [{} for _ in rows])
+    own_section = replace(section, rows=rows)
+    return Lines(own_section, option_name(key), np.array(places), values, [{} for _ in rows], records)
 
 
 def option_name(key: str) -> str:
@@ -195,7 +198,25 @@ def _draw(lines: Sequence[Lines], options: Options, *, integer_x: bool) -> Figur
     label_outer(axes, [own.label for own in lines], measures)
     add_legend(figure, list(handles.values()), [without_formulas(label) for label in handles])
     finish(axes, integer_x=integer_x)
+    for one, own in zip(axes, lines, strict=True):
+        if own.records:
+            _set_ticks(one, own.x)
     return figure
+
+
+def _set_ticks(axes: Axes, places: np.ndarray) -> None:
+    """Put a tick at each place on the x axis, in decimal notation, if there are few and their labels have room."""
+    texts = [np.format_float_positional(place, trim="-") for place in places]
+    if len(places) > MOST_TICKS or max(map(len, texts)) > LONGEST_TICK:
+        return
+    figure = axes.get_figure()
+    assert isinstance(figure, Figure)
+    needed = [0.6 * SMALL / 72 * figure.dpi * (len(text) + 1) for text in texts]  # pixels; a digit is 0.6 em wide
+    at = axes.transData.transform(np.column_stack([places, np.full(len(places), axes.get_ylim()[0])]))[:, 0]
+    if all(b - a >= (x + y) / 2 for a, b, x, y in zip(at, at[1:], needed, needed[1:], strict=False)):
+        axes.set_xticks(places, texts)
+        axes.minorticks_off()
+        axes.yaxis.set_tick_params(which="minor", left=True)
 
 
 def _draw_section(axes: Axes, lines: Lines, options: Options) -> dict[str, Line2D]:
@@ -204,7 +225,7 @@ def _draw_section(axes: Axes, lines: Lines, options: Options) -> dict[str, Line2
     reach: list[float] = []
     references, sweep, main = 0, lines.section.sweep, lines.section.main
     cells = [row.records[0].cell if row.records else row.name for row in lines.section.rows]
-    looks = cell_styles(cells)
+    looks = row_styles(cells)
     for row, values, published, look in zip(lines.section.rows, lines.rows, lines.published, looks, strict=True):
         measured = np.isfinite(values).any(axis=0)
         if measured.any():
@@ -217,12 +238,34 @@ def _draw_section(axes: Axes, lines: Lines, options: Options) -> dict[str, Line2
             axes.plot(list(published), list(published.values()), gid="published", **{**look, **PUBLISHED})
             reach += published.values()
             handles[f"{row.label.splitlines()[0]}, published"] = Line2D([], [], **{**look, **PUBLISHED})
+    for (gid, label), (scores, look) in _references(lines).items():
+        if len({f"{score:.3g}" for score in scores.values()}) == 1:
+            axes.axhline(next(iter(scores.values())), gid=gid, **look)
+        else:
+            axes.plot([*scores], [*scores.values()], gid=gid, **look)
+        reach += scores.values()
+        handles[label] = Line2D([], [], **look)
     if sweep and sweep.trained is not None:
         _mark_trained(axes, sweep.trained, lines.label.removeprefix("number of "))
     x = np.array([*lines.x, *chain.from_iterable(lines.published)])
     set_limits(axes, "x", x, log="x" in options.log, bounds=None)
     set_limits(axes, "y", np.array(reach), log="y" in options.log, bounds=bounds_of(main))
     return handles
+
+
+def _references(lines: Lines) -> dict[tuple[str, str], tuple[dict[float, float], dict[str, Any]]]:
+    """Return the scores by place of the best predictor without memory and of informed guesses, and their styles.
+
+    An option of the task may change them from place to place.
+    """
+    metric = f"test/{lines.section.measure}"
+    found: dict[tuple[str, str], tuple[dict[float, float], dict[str, Any]]] = {}
+    for place, records in zip(lines.x, lines.records, strict=False):
+        scores = [(("baseline", "memoryless baseline"), value, BASELINE) for value in baselines(records, metric)]
+        scores += [(("guess", label), value, GUESS) for label, value in informed_guesses(records, metric)]
+        for name, value, look in scores:
+            found.setdefault(name, ({}, look))[0][float(place)] = value
+    return found
 
 
 def _draw_row(

@@ -14,14 +14,16 @@ from matplotlib.patches import Patch
 from gyral.core.errors import OptionError
 from gyral.core.measures import Measure, main_measure
 from gyral.plotting.layout import clip_band, finish, label_outer, make_grid, set_limits, shared
-from gyral.plotting.style import BASELINE, GUESS, SMALL, add_legend
-from gyral.reports.plots.curves import draw_baseline
+from gyral.plotting.style import BASELINE, SMALL, add_legend
+from gyral.reports.plots.curves import draw_baseline, guess_labels
+from gyral.reports.plots.looks import GUESS
 from gyral.reports.plots.metrics import bounds_of, measure_of, metric_label
 from gyral.reports.plots.options import Options
 from gyral.reports.plots.panels import Panel, row_looks
 from gyral.reports.tables.entries import standard_deviation
 from gyral.runs.run_record import RunRecord, measures_of
 
+ANY_ROW = "#bbbbbb"  # in a legend, of what stands for bars of all colors
 ROW_HEIGHT = 0.21  # inches of a bar with its distance to the next one
 ERROR_BAR: dict[str, Any] = {"elinewidth": 0.9, "capsize": 2, "capthick": 0.9}
 HOLLOW: dict[str, Any] = {"linestyle": "", "markerfacecolor": "white", "markeredgewidth": 1}
@@ -113,9 +115,8 @@ def draw_bars(panels: Sequence[Panel], options: Options) -> Figure:
     names = [[result.label for result in own] for own in results]
     same = len(set(metrics)) == 1
     height = ROW_HEIGHT * max(map(len, names)) + 0.1
-    same_rows = all(own == names[0] for own in names)
+    same_rows, looks = all(own == names[0] for own in names), row_looks(panels)
     figure, axes = make_grid(len(panels), options.width, height=height, share_x=same, share_y=same_rows)
-    looks = row_looks(panels)
     reach = []
     for one, panel, metric, own in zip(axes, panels, metrics, results, strict=True):
         one.set_title(panel.title)
@@ -131,12 +132,12 @@ def draw_bars(panels: Sequence[Panel], options: Options) -> Figure:
     labels = [metric_label(metric, panel.records) for metric, panel in zip(metrics, panels, strict=True)]
     label_outer(axes, labels, [""] * len(panels))
     is_published = any(result.published is not None for own in results for result in own)
-    handles: dict[str, Any] = {"bar: this code": Patch(color="#8a8a8a")} if is_published else {}
+    handles: dict[str, Any] = {"bar: this code": Patch(color=ANY_ROW)} if is_published else {}
     if options.seeds == "all":
         handles["one seed"] = Line2D([], [], **SEED_DOT)
     if is_published:
         handles["published"] = Line2D([], [], **PUBLISHED_BAR)
-    _finish(figure, axes, handles, integer_x=False)
+    _finish(figure, axes, handles, guess_labels(panels, metrics), integer_x=False)
     return figure
 
 
@@ -198,7 +199,7 @@ def draw_parameters(panels: Sequence[Panel], options: Options) -> Figure:
     handles: dict[str, Any] = {label: Line2D([], [], **looks[label]) for label in drawn}
     if any(result.point for own in results for result in own):
         handles["hollow: published"] = Line2D([], [], marker="o", color="black", **HOLLOW)
-    _finish(figure, axes, handles, integer_x=True)
+    _finish(figure, axes, handles, guess_labels(panels, metrics), integer_x=True)
     return figure
 
 
@@ -221,11 +222,12 @@ def _draw_point(
     return reach
 
 
-def _finish(figure: Figure, axes: Sequence[Axes], handles: dict[str, Any], *, integer_x: bool) -> None:
-    """Add the legend, with the baseline if a panel has one, and the ticks."""
+def _finish(
+    figure: Figure, axes: Sequence[Axes], handles: dict[str, Any], guesses: Sequence[str], *, integer_x: bool
+) -> None:
+    """Add the legend, with the baseline if a panel has one and with the names of informed guesses, and the ticks."""
     if any(line.get_gid() == "baseline" for one in axes for line in one.lines):
         handles["memoryless baseline"] = Line2D([], [], **BASELINE)
-    if any(line.get_gid() == "guess" for one in axes for line in one.lines):
-        handles["informed guess"] = Line2D([], [], **GUESS)
+    handles |= {label: Line2D([], [], **GUESS) for label in guesses}
     add_legend(figure, list(handles.values()), list(handles))
     finish(axes, integer_x=integer_x, y_is_numeric=integer_x)

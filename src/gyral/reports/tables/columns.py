@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard
 
+from gyral.config.roles import settings_of
 from gyral.core.errors import OptionError
 from gyral.reports.tables.sections import Section
 from gyral.reports.tables.table import Column, Entry, Table
+from gyral.runs.run_record import RunRecord, select
 
 UNIT = re.compile(r" (?:in .*|\(.*\))$")  # of "accuracy in %" and of "test loss (nats)"
 
@@ -133,3 +135,10 @@ def _chosen(table: Table, names: Sequence[str]) -> list[Column]:
     shown = found - repeated
     indices = sorted(shown | {index for index in repeated if index - 1 in shown} if shown else repeated)
     return [replace(table.columns[index], is_detail=False) for index in indices]
+
+
+def varied_numbers(records: Sequence[RunRecord]) -> list[str]:
+    """Return the keys of the options that overrides set to numbers and that differ between runs."""
+    keys = sorted({key for record in records for key in settings_of(record.overrides)})
+    found = {key: [select(record.config, key) for record in records] for key in keys}
+    return [key for key, values in found.items() if all(map(is_number, values)) and len({*values}) > 1]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from gyral.runs.run_record import RunRecord
 
@@ -181,15 +182,39 @@ def mark_best(entries: Sequence[Entry], higher_is_better: bool) -> list[Entry]:
     """Return entries that are compared with each other, with the best of them marked.
 
     Entries that print the same mean as the best one are marked too. Entries with missing runs are not compared.
-    A single entry is not marked.
+    A single entry is not marked, and neither is a best one that does not beat a predictor without memory or
+    an informed guess.
     """
     means = {i: entry.mean for i, entry in enumerate(entries) if entry.mean is not None and not entry.missing}
     finite = [mean for mean in means.values() if math.isfinite(mean)]
     if len(finite) < 2:
         return list(entries)
     best = max(finite) if higher_is_better else min(finite)
-    printed = {entries[index].text.partition(" ")[0] for index, mean in means.items() if mean == best}
+    first = [entries[index] for index, mean in means.items() if mean == best]
+    printed = {entry.text.partition(" ")[0] for entry in first if _beats_references(entry)}
     return [
         replace(entry, best=entry.text.partition(" ")[0] in printed) if index in means else entry
         for index, entry in enumerate(entries)
     ]
+
+
+def _beats_references(entry: Entry) -> bool:
+    """Return whether the runs of an entry beat the best predictor without memory and all informed guesses.
+
+    It is True for runs that do not tell: published values, and transcribed runs without a baseline.
+    """
+    runs = [record for record, value in entry.runs if value is not None]
+    floors = {measure.name: measure for record in runs for measure in record.measures if measure.floor_of}
+    pairs = [("test/loss", "test/baseline", -1)]
+    pairs += [
+        (f"test/{each.floor_of}", f"test/{each.name}", 1 if each.higher_is_better else -1) for each in floors.values()
+    ]
+    for own, reference, sign in pairs:
+        differences = [
+            sign * (record.metrics[own] - record.metrics[reference])
+            for record in runs
+            if own in record.metrics and reference in record.metrics
+        ]
+        if differences and not fmean(differences) > 0:
+            return False
+    return True
