@@ -70,3 +70,12 @@ def test_make_data_runs_it_after_installing() -> None:
     command = ["make", "data", "CORPORA=ptb text8", "--dry-run", "--always-make"]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert printed.index("pip install") < printed.index("gyral fetch ptb text8")
+
+
+def test_the_help_names_the_data_folder_and_its_default(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DATA_DIR", "/corpora")
+    assert run(["--help"], monkeypatch) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the data folder; by default the environment variable DATA_DIR, or else data (here: /corpora)" in said

@@ -57,3 +57,10 @@ def test_help_lists_the_commands_without_importing_them() -> None:
 def test_an_unknown_command_is_one_line() -> None:
     outcome = spawn("-m", "gyral", "trian")
     assert outcome.error == f"trian: did you mean train? must be one of {', '.join(program.COMMANDS)}"
+
+
+@pytest.mark.parametrize("word", ["help", "--help", "-h"])
+def test_help_has_three_names(word: str) -> None:
+    with as_a_process(["/bin/gyral", word]) as (out, _):
+        program.main()
+    assert out.getvalue() == program.HELP

@@ -107,3 +107,22 @@ def test_an_unknown_measure_of_a_sweep_is_refused_with_those_of_its_task(
     with pytest.raises(OptionError, match=r"report\.measure=rogue1: must be one of .*accuracy"):
         with_measures(catalogue.load("own"), [])
     catalogue.load.cache_clear()
+
+
+def test_a_directory_that_does_not_exist_is_named_with_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outputs" / "sweep").mkdir(parents=True)
+    for where, said in {
+        "outputs/swep": "sweep=outputs/swep: there is no such directory; did you mean outputs/sweep?",
+        "output/sweep": "sweep=output/sweep: there is no such directory; did you mean outputs/sweep?",
+        "outputs/other": "sweep=outputs/other: there is no such directory",
+    }.items():
+        with pytest.raises(OptionError) as raised:
+            catalogue.find(where)
+        assert str(raised.value) == said
+    with pytest.raises(OptionError, match=r"did you mean rum_paper_table1\?$"):
+        catalogue.find("rum_paper_tabel1")
+    with pytest.raises(OptionError, match=r"must be one of adding, .* or a directory that contains runs"):
+        catalogue.find("xyz")

@@ -99,7 +99,7 @@ def test_a_model_that_is_no_row_runs_by_the_protocol(table: dict[str, Any]) -> N
 
 
 def test_without_a_finished_trial_the_others_do_not_start(table: dict[str, Any]) -> None:
-    write(TABLE | {"choose": {"optimizer.lr": [-1.0], "seed": 0}})
+    write(TABLE | {"choose": {"task.monitor": ["val/nothing"], "seed": 0}})
     outcome = invoke(*GIVEN, "experiment=tiny/gru", "column=tiny/parity")
     assert outcome.status == 1
     assert "error: 1 of 1 jobs did not start: no run with seed=0 has finished for them, see above" in outcome.err

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import shlex
 import signal
 from pathlib import Path
@@ -73,6 +74,10 @@ def test_a_sweep_in_which_all_succeed_ends_with_zero_and_deterministic_directori
     outcome = invoke(*command)
     assert outcome.status == 0
     assert outcome.out.count("seconds a step") == 0, "jobs print no tables"
+    scores = r"test accuracy [\d.]+ %, test loss [\d.]+, val loss [\d.]+"
+    assert len(re.findall(rf"^DONE \S+: {scores}$", outcome.out, re.MULTILINE)) == 2, (
+        "the monitored loss of both splits"
+    )
     report, again, save = outcome.out.rpartition("\nTo show this again: ")
     shown = shlex.split(f"{again}{save}".splitlines()[1].partition(": ")[2])
     assert shown[:3] == ["python", "-m", "src.report"]
@@ -305,6 +310,8 @@ def test_values_vary_together_in_jobs_directories_and_the_report(tmp_path: Path)
     names = [path.parent.name for path in tmp_path.rglob("DONE")]
     pairs = {("hidden_size=16" in name, "lr=0.001" in name) for name in names}
     assert (len(names), pairs) == (4, {(False, False), (True, True)})
+    [hint] = re.findall(r"^To draw the results over model.cell.hidden_size: (.*)$", outcome.out, re.MULTILINE)
+    assert shlex.split(hint)[-3:] == ["plot=columns", "x=model.cell.hidden_size", "save=columns.pdf"]
     report = invoke(f"sweep={tmp_path}", entry="report")
     assert report.status == 0, report.err
     assert "missing" not in report.out

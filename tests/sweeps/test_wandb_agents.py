@@ -146,3 +146,13 @@ def test_every_group_of_rows_has_a_sweep() -> None:
     """A table or figure that has experiments has a sweep with all of them."""
     swept = [experiment for name in GRIDS for experiment in sweeps.load(name).axes["experiment"]]
     assert sorted(swept) == sorted(choices("experiment"))
+
+
+def test_the_command_says_what_it_needs_and_that_it_starts_nothing() -> None:
+    assert invoke(entry="sweep").error == "the following arguments are required: NAME; see gyral sweep --help"
+    usage, _, *text = invoke("--help", entry="sweep").out.splitlines()
+    assert usage.endswith("NAME [key=value ...]")
+    assert " ".join(text).startswith(
+        "Print the definition of a sweep for agents of Weights & Biases (W&B); this command"
+    )
+    assert "starts nothing" in " ".join(text)

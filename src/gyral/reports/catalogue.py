@@ -197,7 +197,8 @@ def find(where: str) -> Path:
     if len(directory.parts) > 1:
         raise OptionError("sweep", where, f"there is no such directory; {near}".rstrip("; "))
     allowed = f"must be one of {', '.join(names)}, or a directory that contains runs"
-    raise OptionError("sweep", where, f"there is neither such a table nor such a directory; {near or allowed}".rstrip())
+    reason = f"there is neither such a table nor such a directory; {near}".rstrip() if near else allowed
+    raise OptionError("sweep", where, reason)
 
 
 @dataclass(frozen=True)

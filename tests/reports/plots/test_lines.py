@@ -1,13 +1,16 @@
 """Plots over the columns of a sweep, such as learning rates; those over groups are in tests/applications/logic."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from gyral.core.measures import percentage
+from gyral.runs.measures import write_measures
 from tests.helpers.running import invoke
-from tests.helpers.written import drawn, write_run
+from tests.helpers.written import MEASURES, REMARKS, drawn, write_run
 
 COPY = "robustness/copy"
 
@@ -91,3 +94,33 @@ def test_one_of_several_options_must_be_chosen(tmp_path: Path, monkeypatch: pyte
     np.testing.assert_allclose(lines, [[[0.001, 10], [0.002, 20]], [[0.001, 20], [0.002, 40]]])
     error = invoke(*given, "x=optimizer.eps", entry="report").error
     assert error.startswith("x=optimizer.eps: needs runs that differ in an option whose values are numbers")
+
+
+def test_the_guess_and_the_values_that_were_run_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rate, accuracy in ((0.0003, 0.2), (0.001, 0.4), (0.003, 0.5)):
+        write_own(tmp_path, "gru", {"optimizer.lr": rate}, 1, accuracy)
+    guess = percentage("guessed", "guess among the digits", at_end=True, floor_of="accuracy")
+    for done in tmp_path.rglob("DONE"):
+        write_measures(done.parent, (*MEASURES, guess), REMARKS)
+        done.write_text(json.dumps({**json.loads(done.read_text()), "test/guessed": 0.45}))
+    figures = drawn(monkeypatch)
+    assert invoke(f"sweep={tmp_path}", f"save={tmp_path}/a.pdf", "plot=columns", entry="report").status == 0
+    [axes] = figures[0].axes
+    [line] = [line for line in axes.lines if line.get_gid() == "guess"]
+    np.testing.assert_allclose(line.get_ydata(), 45)
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["0.0003", "0.001", "0.003"]
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["GRU", "guess among the digits"]
+
+
+def test_a_guess_that_an_option_of_the_task_changes_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guess = percentage("guessed", "guess", at_end=True, floor_of="accuracy")
+    for length in (4, 6, 8):
+        write_own(tmp_path, "gru", {"task.length": length}, 1, 0.5)
+    for done in tmp_path.rglob("DONE"):
+        length = OmegaConf.load(done.parent / "config.yaml").task.length
+        write_measures(done.parent, (*MEASURES, guess), REMARKS)
+        done.write_text(json.dumps({**json.loads(done.read_text()), "test/guessed": 1 / length}))
+    figures = drawn(monkeypatch)
+    assert invoke(f"sweep={tmp_path}", f"save={tmp_path}/a.pdf", "plot=columns", entry="report").status == 0
+    [line] = [line for line in figures[0].axes[0].lines if line.get_gid() == "guess"]
+    np.testing.assert_allclose(line.get_xydata(), [[4, 25], [6, 100 / 6], [8, 12.5]])

@@ -9,16 +9,20 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
+from matplotlib.colors import rgb_to_hsv, to_hex, to_rgb
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
-from gyral.plotting.style import FAMILIAR, MARKERS, cell_styles, column_counts, format_tick, line_style, style
+from gyral.core.measures import percentage
+from gyral.plotting.style import COLORS, FAMILIAR, MARKERS, cell_styles, column_counts, format_tick, line_style, style
+from gyral.reports.plots.curves import default_metrics
 from gyral.reports.plots.drawing import DRAW, plot
+from gyral.reports.plots.looks import OWN_COLORS, row_styles
 from gyral.reports.plots.options import Options
-from gyral.reports.plots.panels import make_panels
+from gyral.reports.plots.panels import Panel, Series, make_panels
 from gyral.reports.sweep_report import collect
 from gyral.runs.measures import write_measures
+from gyral.runs.run_record import Curve, Log, RunRecord
 from tests.helpers.figure_checks import check_figure
 from tests.helpers.running import invoke
 from tests.helpers.written import MEASURES, PROVENANCE, REMARKS, RESULTS, TABLE1, write_run
@@ -261,3 +265,51 @@ def test_error_bars_end_at_possible_values_and_rows_have_the_color_of_their_cell
         line.get_color() for line in axes.lines if line.get_marker() in MARKERS
     ]
     assert [to_hex(color) for color in shown] == [look["color"] for look in cell_styles(["GRU", "RUM"])]
+
+
+def test_a_cell_has_one_color_whatever_is_beside_it() -> None:
+    known = cell_styles([*FAMILIAR[:10]])
+    assert row_styles(["GRU"]) == [known[1]]
+    assert row_styles(["Leaky", "GRU"])[1] == known[1]
+    for own in ("Leaky", "MGU", "FSRNN(LSTM, RUM)", "Other"):
+        assert row_styles([own])[0]["color"] in OWN_COLORS
+        assert row_styles(["GRU", own])[1] == row_styles([own])[0]
+    assert {*OWN_COLORS}.isdisjoint(COLORS)
+
+
+def test_rows_of_one_cell_are_shades_of_its_color_that_all_differ() -> None:
+    looks = row_styles(["GRU"] * 12)
+    assert looks[0]["color"] == COLORS[1]
+    hues = [rgb_to_hsv(to_rgb(look["color"]))[0] for look in looks]
+    np.testing.assert_allclose(hues, hues[0], atol=0.02)
+    assert len({(look["color"], str(look["linestyle"]), look["marker"]) for look in looks}) == 12
+
+
+def test_all_plots_show_a_row_in_the_color_of_its_cell_and_name_the_guess_alike(runs: Path) -> None:
+    guess, gru = percentage("guessed", "most frequent answer", at_end=True, floor_of="accuracy"), COLORS[1]
+    for folder in runs.iterdir():
+        write_measures(folder, (*MEASURES, guess), REMARKS)
+        if (folder / "DONE").is_file():
+            results = json.loads((folder / "DONE").read_text())
+            (folder / "DONE").write_text(json.dumps({**results, "test/guessed": 0.3}))
+    for kind in ("curves", "bars", "parameters"):
+        figure = drawn(runs, plot=kind)
+        [axes] = figure.axes
+        lines = [to_hex(line.get_color()) for line in axes.lines if line.get_gid() == "row"]
+        bars = [to_hex(patch.get_facecolor()) for patch in axes.patches]
+        assert gru in (bars if kind == "bars" else lines)
+        assert "most frequent answer" in [text.get_text() for text in figure.legends[0].get_texts()]
+        [line] = [line for line in axes.lines if line.get_gid() == "guess"]
+        assert (line.get_linestyle(), line.get_linewidth()) == ("-", 0.7), "no row is thin and gray"
+
+
+def test_panels_of_several_tasks_show_the_score_that_all_have() -> None:
+    def panel(monitor: str, *logged: str) -> Panel:
+        curves = {name: Curve([1], [0.5], 1, 1) for name in logged}
+        config = {"seed": 1, "task": {"monitor": monitor}}
+        return Panel("", [Series("GRU", [RunRecord("nowhere", config, {}, None, read_log=lambda: Log(curves))])])
+
+    both = ("val/loss", "val/accuracy")
+    assert default_metrics([panel("val/loss", *both), panel("val/accuracy", *both)]) == ["val/accuracy"] * 2
+    assert default_metrics([panel("val/loss", *both), panel("val/loss", *both)]) == ["val/loss"] * 2
+    assert default_metrics([panel("val/mse", "val/mse"), panel("val/loss", *both)]) == ["val/mse", "val/loss"]

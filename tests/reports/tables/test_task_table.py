@@ -4,13 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from omegaconf import OmegaConf
 
 from gyral.reports.sweep_report import collect
-from gyral.reports.tables.table import Table
+from gyral.reports.tables.table import Entry, Table, mark_best
+from gyral.runs.run_record import RunRecord
 from tests.helpers.running import compose_config, invoke
-from tests.helpers.written import RESULTS, write_run
+from tests.helpers.written import MEASURES, RESULTS, write_run
 
 
 def write_job(directory: Path, *overrides: str, **results: float) -> Path:
@@ -45,7 +47,9 @@ def test_a_sweep_has_a_row_for_each_model_with_the_best_marked_and_other_runs_ap
     shared = ("task=recall", "logger=none")
     for model, scores in (("lstm", (0.5, 0.7)), ("rum_associative", (0.9, 1.0)), ("gru", (0.2,))):
         for seed, accuracy in enumerate(scores, 1):
-            write_job(tmp_path, f"model={model}", f"seed={seed}", *shared, accuracy=accuracy, loss=1 - accuracy)
+            write_job(
+                tmp_path, f"model={model}", f"seed={seed}", *shared, accuracy=accuracy, loss=1 - accuracy, baseline=2
+            )
     failed = write_job(tmp_path, "model=gru", "seed=2", *shared)
     (failed / "FAILED").write_text("NonFiniteError: step 8\n")
     write_job(tmp_path, "model=rnn", "seed=1", *shared, accuracy=1.0)
@@ -99,3 +103,25 @@ def test_the_loss_of_each_run_is_in_the_column_of_its_unit(tmp_path: Path) -> No
     [table] = tables_of(tmp_path)
     losses = table.heads.index("test loss\n(nats)") - 1
     assert texts(table, losses) == {"GRU": "0.2500", "LSTM": "–"}
+
+
+@pytest.mark.parametrize(
+    ("results", "is_best"),
+    [
+        ({"test/loss": 0.5, "test/baseline": 0.6}, True),
+        ({"test/loss": 0.61, "test/baseline": 0.6}, False),
+        ({"test/accuracy": 0.4, "test/majority": 0.3}, True),
+        ({"test/accuracy": 0.4, "test/majority": 0.45}, False),
+        ({"test/loss": 0.5, "test/baseline": 0.6, "test/accuracy": 0.4, "test/majority": 0.45}, False),
+        ({}, True),
+    ],
+)
+def test_the_best_row_is_marked_if_it_beats_the_references(results: dict[str, float], is_best: bool) -> None:
+    def entry(mean: float, text: str) -> Entry:
+        config = {"seed": 1}
+        record = RunRecord("nowhere", config, {}, results, measures=MEASURES)
+        return Entry(text, runs=((record, mean),), mean=mean)
+
+    marked = mark_best([entry(40.0, "40.0"), entry(30.0, "30.0")], higher_is_better=True)
+    assert [each.best for each in marked] == [is_best, False]
+    assert not mark_best([entry(40.0, "40.0")], higher_is_better=True)[0].best, "a single row"

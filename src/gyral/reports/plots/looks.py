@@ -10,7 +10,7 @@ from gyral.plotting.style import DASHES, FAMILIAR, MARKERS, line_style
 
 # Colors of cells that this library does not have; none of its own cells has one of them.
 OWN_COLORS = ("#882255", "#44aa99")
-LIGHTEST = 0.6  # of a shade of the color of a cell; 1 is white
+LIGHTEST = 0.5  # of a shade of the color of a cell; 1 is white
 # A thin solid gray line, at the score of a predictor that knows a part of what is asked: rows are thick and colored.
 GUESS: dict[str, Any] = {"color": "#8a8a8a", "linestyle": "-", "linewidth": 0.7, "zorder": 1.5}
 
@@ -18,7 +18,8 @@ GUESS: dict[str, Any] = {"color": "#8a8a8a", "linestyle": "-", "linewidth": 0.7,
 def row_styles(cells: Sequence[str]) -> list[dict[str, Any]]:
     """Return the color, dashes and marker of each row of a figure: those of its cell, the same in all figures.
 
-    Further rows of a cell have lighter shades of its color, other dashes, and hollow markers.
+    Further rows of a cell have lighter shades of its color, other dashes and other markers. Hollow markers are left for
+    published values.
 
     Args:
         cells: the name of each row's cell, such as "GRU"; the same name for rows that differ in other options.
@@ -30,8 +31,7 @@ def row_styles(cells: Sequence[str]) -> list[dict[str, Any]]:
         look["linestyle"] = DASHES[(dashes + variant) % len(DASHES)]
         if variant:
             look["color"] = shade(look["color"], LIGHTEST * variant / max(count - 1, 3))
-            look["marker"] = MARKERS[(MARKERS.index(look["marker"]) + variant // len(DASHES)) % len(MARKERS)]
-            look["markerfacecolor"] = "white"
+            look["marker"] = MARKERS[(MARKERS.index(look["marker"]) + variant) % len(MARKERS)]
         styles.append(look)
     return styles
 
