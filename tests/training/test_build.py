@@ -497,3 +497,16 @@ def test_the_report_of_a_profiler_is_printed(tmp_path: Path) -> None:
 def test_a_profiler_of_the_configuration_is_used() -> None:
     trainer = build.build_trainer(compose_config("trainer.accelerator=cpu", "+trainer.profiler=simple"), Path("unused"))
     assert isinstance(trainer.profiler, SimpleProfiler)
+
+
+@pytest.mark.named("model=ntm", "model=eurnn", "task=group", "task=recall", "scheduler=cosine", "callbacks=default")
+@pytest.mark.parametrize(
+    "choice",
+    [
+        f"{group}={name}"
+        for group in ("model", "task", "optimizer", "scheduler", "trainer", "callbacks")
+        for name in choices(group)
+    ],
+)
+def test_the_check_before_a_sweep_refuses_no_default(choice: str) -> None:
+    build.check_options(compose_config(choice), choice.partition("=")[0])
