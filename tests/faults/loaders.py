@@ -70,6 +70,15 @@ def sequences(folder: Path, random: Random, patch: pytest.MonkeyPatch, suffix: s
         arrays[name] = random.choice(WRONG_ARRAYS)(arrays[name])
     if path.suffix == ".npz":
         np.savez(path, **arrays)
+    elif path.suffix == ".csv":
+        columns = {}
+        for name, array in arrays.items():
+            texts = np.array([str(value) for value in np.ravel(array)])
+            rows = texts.reshape(np.shape(array)) if texts.size and np.ndim(array) else np.full(12, "")
+            own = rows.reshape(len(rows), -1).T
+            columns |= {f"{name}{step}" if len(own) > 1 else name: cells for step, cells in enumerate(own.tolist())}
+        lines = [columns, *zip(*columns.values(), strict=False)]
+        path.write_text("".join(f"{','.join(line)}\n" for line in lines))
     elif path.suffix == ".jsonl":
         try:
             columns = {name: array.tolist() for name, array in arrays.items()}
@@ -87,6 +96,18 @@ def sequences(folder: Path, random: Random, patch: pytest.MonkeyPatch, suffix: s
         except (pyarrow.ArrowException, TypeError, OverflowError):  # what Parquet cannot hold
             return sequences(folder, random, patch, suffix, is_wrong)
     return train_on(("task=sequences", *MODEL), {"data": str(path)}, [path], ("data", "inputs", "targets", "lengths"))
+
+
+def rows_of_steps(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
+    """A CSV file with a step in each row."""
+    generator = np.random.default_rng(random.randrange(2**32))
+    lines = [
+        f"p{row % 9},{row // 9},{generator.normal()},{'ab'[row % 2]}" for row in generator.permutation(36).tolist()
+    ]
+    path = folder / "steps.csv"
+    path.write_text("\n".join(["person,hour,value,tag", *lines]))
+    options = {"data": str(path), "sequence": "person", "time": "hour", "inputs": "value", "targets": "tag"}
+    return train_on(("task=sequences", *MODEL), options, [path], tuple(options))
 
 
 WRONG_ARRAYS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
@@ -181,9 +202,10 @@ LOADERS: dict[str, Maker] = {
     "text_file.corpus.data_dir": cached_text,
     **{
         f"sequences.data {suffix}{' wrong' * is_wrong}": functools.partial(sequences, suffix=suffix, is_wrong=is_wrong)
-        for suffix in (".npz", ".parquet", ".jsonl")
+        for suffix in (".npz", ".parquet", ".jsonl", ".csv")
         for is_wrong in (False, True)
     },
+    "sequences.data .csv with steps": rows_of_steps,
     **{
         f"{name}.corpus.data_dir": functools.partial(published_text, name=name)
         for name in ("ptb_char", "ptb_word", "text8", "enwik8")

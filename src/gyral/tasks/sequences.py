@@ -60,7 +60,8 @@ class SequencesTask(SequenceTask[SequencesData]):
 
     Args:
         model: makes the model from the sizes of the task.
-        data, inputs, targets, lengths, split, per_step, objective: see `gyral.data.sequences.corpus.load`.
+        data, inputs, targets, lengths, split, sequence, time: see `gyral.data.sequences.corpus.load`.
+        per_step, objective: see `gyral.data.sequences.corpus.load`.
         val_fraction, test_fraction, split_seed: see `gyral.data.sequences.corpus.load`.
         batch_size, data_seed: see `SequencesData`.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
@@ -78,6 +79,8 @@ class SequencesTask(SequenceTask[SequencesData]):
         targets: str | Sequence[str] = "targets",
         lengths: str | None = "lengths",
         split: str | None = "split",
+        sequence: str | None = None,
+        time: str | None = None,
         per_step: bool | None = None,
         objective: str | None = None,
         val_fraction: float = 0.1,
@@ -93,6 +96,8 @@ class SequencesTask(SequenceTask[SequencesData]):
             targets=targets,
             lengths=lengths,
             split=split,
+            sequence=sequence,
+            time=time,
             per_step=per_step,
             objective=objective,
             val_fraction=val_fraction,

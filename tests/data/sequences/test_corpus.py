@@ -264,7 +264,7 @@ ARRAYS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"inputs": np.arange(N)}, {}, "array inputs: has one value per row; must have one for each step"),
     ({"inputs": np.zeros((N, 0))}, {}, "array inputs: has no values"),
     ({"inputs": np.zeros((N, T, 1, 1))}, {}, "array inputs: has 4 dimensions; must have (N, T) or (N, T, X)"),
-    ({"inputs": TOKENS.astype(str)}, {}, "array inputs: has the type <U21; must have integers (tokens) or real"),
+    ({"inputs": TOKENS.astype(str)}, {}, "array inputs, row 0, step 0: 0; must have integers (tokens) or real"),
     ({"inputs": TOKENS - 3}, {}, "array inputs, row 0, step 0: -3; tokens must be ≥ 0"),
     ({"inputs": TOKENS + 10**6}, {}, "array inputs, row 0, step 0: 1000000; tokens must be below 1,000,000; write"),
     ({"inputs": np.where(TOKENS == 3, np.nan, 1)}, {}, "array inputs, row 0, step 3: nan; must be a finite number"),
@@ -291,7 +291,7 @@ ARRAYS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"split": ["train"] * (N - 1) + ["dev"]}, {}, "array split, row 9: dev; must be one of train, val, test"),
     ({"split": ["train"] * (N - 1) + ["val"]}, {}, "array split: no row is test"),
     ({"split": np.arange(N)}, {}, "array split: must have one text per row: train, val, test"),
-    ({"inputs": TOKENS[:2], "targets": [0, 1]}, {}, "data={}: has 2 rows; must have at least 3"),
+    ({"inputs": TOKENS[:2], "targets": [0, 1]}, {}, "data={}: has 2 sequences; must have at least 3"),
     ({"targets": [IGNORED] * 6 + [0, 1] * 2, "split": PARTS}, {}, "no row of the split train has a target"),
 ]
 
@@ -345,9 +345,10 @@ def test_files_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path) -> No
     (tmp_path / "cut.npz").write_bytes(complete[: len(complete) // 2])
     np.savez(tmp_path / "objects.npz", inputs=np.array([[1], [1, 2]], dtype=object), targets=np.arange(2))
     for data, said in (
-        (None, "data=null: must be a .npz, .parquet, .jsonl or .json file"),
+        (None, "data=null: must be a .csv, .npz, .parquet, .jsonl or .json file"),
         ("absent.npz", "cannot be read (No such file or directory)"),
-        ("absent.csv", "must be a .npz, .parquet, .jsonl or .json file"),
+        ("absent.csv", "cannot be read (No such file or directory)"),
+        ("absent.txt", "must be a .csv, .npz, .parquet, .jsonl or .json file"),
         ("folder.npz", "is a folder without a .parquet file"),
         ("broken.npz", "cannot be read as .npz: "),
         ("text.npz", "cannot be read as .npz: "),

@@ -1,1 +1,1 @@
-"""The user's own sequences, from files of NumPy arrays or Parquet columns."""
+"""The user's own sequences, from files with columns."""

@@ -1,5 +1,6 @@
 """Columns of .npz, .parquet and .json files."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -8,41 +9,51 @@ import numpy as np
 
 from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
-from gyral.core.inputs import check_file, is_packed, open_input, suffix_of
+from gyral.core.inputs import check_file, open_input
 from gyral.data.raw_examples import UnusableError, json_examples, load_line
 
-FORMS = "a .npz, .parquet, .jsonl or .json file, or a folder of .parquet files"
 EXAMPLE = '{"inputs": [0.5, 1.5], "targets": "yes"}'
 
 
 @dataclass(frozen=True)
 class Column:
-    """An array of a .npz file, or a column of a .parquet file.
+    """A column of a file, or an array of a .npz file.
 
     Attributes:
         place: its name in errors, such as "array inputs".
         values: the entries of all rows one after another, (S, …).
         lengths: (N,) number of entries of each row.
         is_scalar: whether each row has a single entry rather than a list of them.
+        rows: the row of the file of each entry, if a sequence has several rows of the file; else None.
+        heads: names of the columns of the file that have the entries of a row, if it has several; else empty.
+        stray: index of the first text in a column of a .csv file that has numbers, too; else None.
     """
 
     place: str
     values: np.ndarray
     lengths: np.ndarray
     is_scalar: bool = False
+    rows: np.ndarray | None = None
+    heads: Sequence[str] = ()
+    stray: int | None = None
 
     @classmethod
-    def of_scalars(cls, place: str, values: np.ndarray) -> "Column":
+    def of_scalars(
+        cls, place: str, values: np.ndarray, stray: int | None = None, rows: np.ndarray | None = None
+    ) -> "Column":
         """Return a column with one entry per row, (N, …)."""
-        return cls(place, values, np.ones(len(values), dtype=np.int64), is_scalar=True)
+        return cls(place, values, np.ones(len(values), dtype=np.int64), is_scalar=True, rows=rows, stray=stray)
 
     def locate(self, index: int) -> str:
         """Return the place of an entry in words, such as "array inputs, row 3, step 5"; both count from 0."""
+        if self.rows is not None:
+            return f"{self.place}, row {self.rows[index]}"
         if self.is_scalar:
             return f"{self.place}, row {index}"
         ends = np.cumsum(self.lengths)
         row = int(np.searchsorted(ends, index, side="right"))
-        return f"{self.place}, row {row}, step {index - int(ends[row] - self.lengths[row])}"
+        step = index - int(ends[row] - self.lengths[row])
+        return f"column {self.heads[step]}, row {row}" if self.heads else f"{self.place}, row {row}, step {step}"
 
 
 class ColumnFile(Protocol):
@@ -247,28 +258,6 @@ class ParquetFile:
             first = entries.is_null().to_numpy(zero_copy_only=False).argmax()
             where = f"{place}, row {first}" if column is None else column.locate(int(first))
             raise OptionError("data", self.path, f"{where}: is empty (null)")
-
-
-def open_columns(path: str | Path) -> ColumnFile:
-    """Open a file of columns by its suffix.
-
-    Raises:
-        OptionError: the file does not exist or cannot be read.
-        UserError: the package that reads it is not installed.
-    """
-    path = Path(path)
-    readers: dict[str, type[ColumnFile]] = {
-        ".npz": NumpyFile,
-        ".parquet": ParquetFile,
-        ".jsonl": JsonFile,
-        ".json": JsonFile,
-    }
-    suffix = ".parquet" if path.is_dir() else suffix_of(path)
-    if suffix not in readers or (is_packed(path) and readers[suffix] is not JsonFile):
-        raise OptionError("data", path, f"must be {FORMS}")
-    if not path.is_dir():
-        check_file("data", path)
-    return readers[suffix](path)  # type: ignore[call-arg]
 
 
 def first_line(error: BaseException) -> str:

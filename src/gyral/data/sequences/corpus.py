@@ -15,7 +15,9 @@ from gyral.core.checks import check_boolean, check_choice, check_integer, check_
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt
 from gyral.data.batching import IGNORED, Batch, mix_seed
-from gyral.data.sequences.columns import FORMS, Column, ColumnFile, open_columns
+from gyral.data.sequences.columns import Column, ColumnFile
+from gyral.data.sequences.files import FORMS, open_columns
+from gyral.data.sequences.long_form import LongFile
 from gyral.data.sequences.parsing import OBJECTIVES, Parser, is_real
 from gyral.data.splits import SPLITS
 
@@ -119,6 +121,8 @@ def load(
     targets: str | Sequence[str] = "targets",
     lengths: str | None = "lengths",
     split: str | None = "split",
+    sequence: str | None = None,
+    time: str | None = None,
     per_step: bool | None = None,
     objective: str | None = None,
     val_fraction: float = 0.1,
@@ -128,13 +132,18 @@ def load(
     """Read sequences from a file.
 
     Args:
-        data: path of a .npz, .parquet, .jsonl or .json file, or of a folder of .parquet files; .jsonl and .json may be
-            packed, as .jsonl.gz.
+        data: path of a .csv, .npz, .parquet, .jsonl or .json file, or of a folder of .parquet files; .csv, .jsonl and
+            .json may be packed, as .csv.gz.
         inputs: name of the column with the inputs, or names of several columns, the dimensions of real vectors.
         targets: name of the column with the targets, or names of several columns, the dimensions of real values.
         lengths: name of the column with the lengths. None: all steps are used.
         split: name of the column with the splits. None: the rows are split at random.
-        per_step: whether each step has a target. None: inferred from the shape of the targets.
+        sequence: name of the column that says which sequence a row belongs to, if a row of the file has one step. The
+            lengths, the splits, and targets that are not per step must be the same in all rows of a sequence. None: a
+            row has a whole sequence.
+        time: name of the column that sorts the steps of a sequence. None: they are in the order of the rows.
+        per_step: whether each step has a target. None: inferred from the shape of the targets; with `sequence`, each
+            step has one unless they are the same in all rows of every sequence.
         objective: "classification" or "regression". None: classification for integers and texts, regression for real
             numbers; if all of them are whole, an error asks for the choice.
         val_fraction, test_fraction: shares of the rows for validation and test, without a column for the splits.
@@ -154,10 +163,19 @@ def load(
         check_boolean("per_step", per_step)
     if data is None:
         raise OptionError("data", "null", f"must be {FORMS}, with your sequences")
-    file = open_columns(data)
+    named = [*([targets] if isinstance(targets, str) else targets), lengths, split, sequence, time]
+    file = open_columns(data, {name for name in named if isinstance(name, str)})
+    long = _long_form(file, sequence, time)
+    file = long or file
     columns = _read_columns(file, "inputs", inputs)
     answers = _read_columns(file, "targets", targets)
     given = {name: _read_optional(file, name, column) for name, column in (("lengths", lengths), ("split", split))}
+    if long is not None:
+        given = {name: column and long.once(column) for name, column in given.items()}
+        if per_step is None:
+            per_step = not all(map(long.is_constant, answers))
+        if not per_step:
+            answers = [long.once(column) for column in answers]
 
     parsed = Parser(file.path, objective)
     values, available = parsed.inputs(columns)
@@ -180,16 +198,34 @@ def load(
     return found
 
 
+def _long_form(file: ColumnFile, sequence: str | None, time: str | None) -> LongFile | None:
+    """Return the sequences of a file with one step in each row, None if a row has a whole sequence."""
+    if sequence is None:
+        if time is not None:
+            reason = "must be null without sequence, the column that names the sequence of each row"
+            raise OptionError("time", time, reason)
+        return None
+    _check_name(file, "sequence", sequence)
+    if time is not None:
+        _check_name(file, "time", time)
+    return LongFile(file, sequence, time)
+
+
 def _read_columns(file: ColumnFile, option: str, names: str | Sequence[str]) -> list[Column]:
     """Return the columns with these names."""
     listed = [names] if isinstance(names, str) else list(names)
     if not listed:
         raise OptionError(option, names, "must be the name of an array or a column, or a list of names")
     for name in listed:
-        if name not in file.names:
-            reason = f"{file.path} has no {file.kind} {name}; it has {excerpt(file.names) or 'none'}"
-            raise OptionError(option, names, reason)
+        _check_name(file, option, name, names)
     return [file.read(name) for name in listed]
+
+
+def _check_name(file: ColumnFile, option: str, name: str, value: str | Sequence[str] | None = None) -> None:
+    """Check that the file has a column with a name that is the value of an option, or one of its values."""
+    if name not in file.names:
+        reason = f"{file.path} has no {file.kind} {name}; it has {excerpt(file.names) or 'none'}"
+        raise OptionError(option, name if value is None else value, reason)
 
 
 def _read_optional(file: ColumnFile, option: str, name: str | None) -> Column | None:
@@ -202,7 +238,7 @@ def _read_optional(file: ColumnFile, option: str, name: str | None) -> Column | 
 def _draw_splits(path: Path, count: int, val_fraction: float, test_fraction: float, seed: int) -> dict[str, np.ndarray]:
     """Return random splits of the rows, none of which is empty."""
     if count < len(SPLITS):
-        raise OptionError("data", path, f"has {count} rows; must have at least {len(SPLITS)}, one for each split")
+        raise OptionError("data", path, f"has {count} sequences; must have at least {len(SPLITS)}, one for each split")
     generator = torch.Generator().manual_seed(mix_seed(seed, "split"))
     order = torch.randperm(count, generator=generator).numpy()
     val, test = (max(1, round(fraction * count)) for fraction in (val_fraction, test_fraction))

@@ -34,7 +34,11 @@ class Parser:
         first = columns[0]
         for column in columns:
             if column.is_scalar:
-                raise self._error(column.place, "has one value per row; must have one for each step")
+                reason = (
+                    "has one value per row; must have one for each step, or sequence must name the column that says"
+                )
+                raise self._error(column.place, f"{reason} which sequence a row belongs to")
+            self._check_numbers(column)
             if not column.values.size:
                 raise self._error(column.place, "has no values")
             if column.values.ndim > (2 if len(columns) == 1 else 1):
@@ -49,6 +53,7 @@ class Parser:
     def lengths(self, column: Column, available: np.ndarray) -> np.ndarray:
         """Return the lengths (N,), at most the available lengths."""
         self._check_rows(column, len(available))
+        self._check_numbers(column)
         if not column.is_scalar or column.values.dtype.kind not in "iu":
             raise self._error(column.place, "must have one integer per row")
         wrong = (column.values < 1) | (column.values > available)
@@ -140,6 +145,9 @@ class Parser:
         self, columns: list[Column], is_kept: np.ndarray, splits: dict[str, np.ndarray]
     ) -> tuple[list[Column], list[str]]:
         column = columns[0]
+        if self.objective != "classification":
+            for each in columns:
+                self._check_numbers(each, "; objective=classification reads all of them as labels")
         if self.objective == "regression" or len(columns) > 1 or column.values.ndim > 1:
             reason = "has texts, which are classes; there must be one column of them, and no objective=regression"
             raise self._error(column.place, reason)
@@ -182,6 +190,13 @@ class Parser:
     def _error(self, place: str, reason: str) -> OptionError:
         return OptionError("data", self.path, f"{place}: {reason}")
 
+    def _check_numbers(self, column: Column, advice: str = "") -> None:
+        """Check that a column of a .csv file does not have both numbers and texts."""
+        if column.stray is not None:
+            text = excerpt([str(column.values[column.stray])])
+            reason = f"{text}; must be a number" if text else "is empty; must have a number"
+            raise self._error(column.locate(column.stray), f"{reason}, as other rows have{advice}")
+
     def _check_rows(self, column: Column, count: int) -> None:
         if len(column.lengths) != count:
             raise self._error(column.place, f"has {len(column.lengths)} rows; the inputs have {count}")
@@ -199,6 +214,9 @@ class Parser:
     def _join(self, columns: list[Column], integers: str) -> np.ndarray:
         """Return integers (S,) or (S, W), or real numbers (S, X), whose dimensions may be several columns."""
         for column in columns:
+            if column.values.dtype.kind in "STU" and column.values.size:
+                text = excerpt([str(column.values.flat[0])])
+                raise self._error(column.locate(0), f"{text}; must have integers ({integers}) or real numbers")
             if column.values.dtype.kind not in "biuf":
                 reason = f"has the type {column.values.dtype}; must have integers ({integers}) or real numbers"
                 raise self._error(column.place, reason)

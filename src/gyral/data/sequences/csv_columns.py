@@ -1,0 +1,132 @@
+"""Columns of .csv files, of which several may be the steps of a sequence."""
+
+import csv
+import io
+import itertools
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gyral.core.errors import OptionError
+from gyral.core.inputs import excerpt, read_text
+from gyral.data.sequences.columns import Column
+
+NUMBERED = re.compile(r"(.*?)[ _.\[-]?(\d{1,9})\]?")
+INPUTS = "inputs"
+OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+
+
+class CsvFile:
+    """A file with values that are separated by commas, and the names of its columns in the first line.
+
+    A name is that of a column with one value per row, or the common beginning of numbered columns, which have the steps
+    of a row: `t` stands for `t0`, `t1`, … Empty cells at the end make a row shorter. If there is no column `inputs`, it
+    stands for the numbered columns that no other option names. See `gyral.data.sequences.columns.ColumnFile`.
+
+    Args:
+        path: path of the file, which may be packed as .csv.gz.
+        named: the columns that other options than the inputs name.
+
+    Raises:
+        OptionError: the file is not UTF-8, has no line of names, or has a row with another number of values.
+    """
+
+    kind = "column"
+
+    def __init__(self, path: Path, named: Collection[str] = ()) -> None:
+        self.path = path
+        reader = csv.reader(io.StringIO(read_text("data", path)), strict=True, skipinitialspace=True)
+        try:
+            lines = ([cell.strip() for cell in line] for line in reader if line)
+            self._head = next(lines, [])
+            self._check_head()
+            self._rows = list(lines)
+        except csv.Error as error:
+            raise OptionError("data", path, f"line {reader.line_num}: cannot be read as .csv: {error}") from None
+        if not self._rows:
+            raise OptionError("data", path, "has no rows below the names of the columns")
+        for number, row in enumerate(self._rows):
+            if len(row) != len(self._head):
+                reason = f"has {len(row)} values; the first line has {len(self._head)} names"
+                raise OptionError("data", path, f"row {number}: {reason}")
+        self._numbered = self._find_numbered(named)
+        self.names = [*self._numbered, *self._head]
+
+    def _check_head(self) -> None:
+        if not self._head:
+            raise OptionError("data", self.path, "is empty; must have the names of the columns in its first line")
+        first = ", ".join(self._head)
+        if len(self._head) == 1:
+            found = next((f", not by {name}" for sign, name in OTHER_SEPARATORS.items() if sign in first), "")
+            reason = f"must have columns that are separated by commas{found}; its first line is"
+            raise OptionError("data", self.path, f"{reason} {excerpt([repr(first)])}")
+        seen: set[str] = set()
+        for name in self._head:
+            if _is_number(name) and not name.isdecimal():
+                reason = f"must have the names of the columns in its first line, which has {name}"
+                raise OptionError("data", self.path, reason)
+            if name in seen:
+                reason = f"two columns have the name {excerpt([name])!r}; each must have its own, in the first line"
+                raise OptionError("data", self.path, reason)
+            seen.add(name)
+
+    def _find_numbered(self, named: Collection[str]) -> dict[str, list[tuple[int, str]]]:
+        """Return the numbers and names of numbered columns by their common beginning, or by `inputs`."""
+        found: dict[str, list[tuple[int, str]]] = {}
+        for name in self._head:
+            match = NUMBERED.fullmatch(name)
+            if match and name not in named:
+                found.setdefault(match[1], []).append((int(match[2]), name))
+        series = {stem: sorted(own) for stem, own in found.items() if len(own) > 1}
+        free = [stem for stem in series if stem not in named]
+        usable = {stem: own for stem, own in series.items() if stem and stem not in self._head}
+        if INPUTS not in (*self._head, *usable) and len(free) == 1:
+            usable[INPUTS] = series[free[0]]
+        return usable
+
+    def read(self, name: str) -> Column:
+        if name in self._head:
+            index = self._head.index(name)
+            values, stray = _parse([row[index] for row in self._rows])
+            return Column.of_scalars(f"column {name}", values, stray)
+        columns = self._numbered[name]
+        heads = [head for _, head in columns]
+        place = f"columns {heads[0]} to {heads[-1]}"
+        for (number, before), (other, after) in itertools.pairwise(columns):
+            if other != number + 1:
+                reason = f"{before} is followed by {after}; the numbers must be consecutive"
+                raise OptionError("data", self.path, f"{place}: {reason}")
+        indices = [self._head.index(head) for head in heads]
+        cells: list[str] = []
+        lengths = np.empty(len(self._rows), dtype=np.int64)
+        for number, row in enumerate(self._rows):
+            own = [row[index] for index in indices]
+            while own and not own[-1]:
+                own.pop()
+            cells += own
+            lengths[number] = len(own)
+        values, stray = _parse(cells)
+        return Column(place, values, lengths, heads=heads, stray=stray)
+
+
+def _parse(cells: Sequence[str]) -> tuple[np.ndarray, int | None]:
+    """Return cells as integers, real numbers, or texts, and the first text if there are numbers among the texts."""
+    for kind, dtype in ((int, np.int64), (float, np.float64)):
+        try:
+            values = np.array([kind(cell) for cell in cells], dtype=dtype)
+        except (ValueError, OverflowError):
+            continue
+        if not any("_" in cell for cell in cells):  # which Python allows in numbers
+            return values, None
+    are_numbers = [_is_number(cell) for cell in cells]
+    return np.array(cells, dtype=str), are_numbers.index(False) if any(are_numbers) else None
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell
