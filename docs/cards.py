@@ -310,8 +310,10 @@ def measured_table() -> str:
         cell = make(composed(f"model={name}", *([f"model.cell.{option}"] if option else [])), "model.cell")(SIZE)
         state = sum(tensor.numel() for tensor in tree_leaves(cell.init_state(1)))
         measured = speeds.number(speed.get(model), ".2f"), recall.accuracy(model)
-        lines.append([f"[`{model}`](cells/{name}.md)", f"{state:,}", *measured])
-    return speeds.table(["cell", f"numbers in the state, N = {SIZE}", "time ×", "recall: correct, %"], lines)
+        lines.append([f"[`{model}`](../conf/cell/{name}.yaml)", f"{state:,}", *measured])
+    return speeds.table(
+        ["cell", f"numbers in the state, N = {SIZE}", "time ÷ torch's GRU", "recall: correct, %"], lines
+    )
 
 
 def index_page(title: str, group: str) -> str:

@@ -9,16 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import measured
 import overview
 import reference
-import speeds
 import tutorials
-from cards import cell_page, index_page, measured_table, names, task_page
+from cards import cell_page, index_page, names, task_page
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from uses import table
 
 ROOT = Path(__file__).parents[1]
 INTERNALS = ("cells", "nn", "ops", "data", "models", "tasks", "config", "runs", "training", "generation", "sweeps",
@@ -28,6 +25,12 @@ PAGES = {"index.md": "README.md", "benchmarks.md": "benchmarks/README.md",
          "applications/index.md": "src/gyral/applications/README.md",
          "contributing.md": "CONTRIBUTING.md", "security.md": "SECURITY.md",
          "changelog.md": "CHANGELOG.md"}  # fmt: skip
+# generated pages, by the files and folders of the repository that they show
+LISTS = {"conf/cell": "cells/index.md", "conf/task": "tasks/index.md", "src/gyral/nn/layers": "layers/index.md"}
+GENERATED = {
+    r"conf/(cell|task)/(\w+)\.yaml": r"\1s/\2.md",
+    r"examples/(\w+)\.ipynb": r"tutorials/\1.md",
+}
 MODULE = re.compile(r"^_target_: gyral\.(applications\.)?(\w+)", re.MULTILINE)
 
 
@@ -99,39 +102,54 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     for path, text, pictures in tutorials.rendered():
-        files.append(File.generated(config, path, content=text))
+        files.append(File.generated(config, path, content=adapted(text, ROOT / "examples", path)))
         for name, content in pictures.items():
             files.append(File.generated(config, name, content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Fill in the tables of speeds, uses and cells, and the results that a page names."""
-    tables = {"speed": speeds.overview, "gpu": speeds.gpu, "uses": table, "cells": measured_table}
-    for name, make in tables.items():
-        if (place := f"{{{{ {name} }}}}") in markdown:
-            markdown = markdown.replace(place, make())
-    return measured.filled(speeds.filled(markdown), str(Path(page.file.src_uri).parent))
+    """Adapt the links of a page of docs/, which lead to files that a checkout has."""
+    source = ROOT / "docs" / page.file.src_uri
+    return adapted(markdown, source.parent, page.file.src_uri) if source.is_file() else markdown
 
 
 def copied_pages() -> Iterator[tuple[str, str]]:
     """Yield the pages of the repository that are part of the site, with their links adapted."""
-    sources = {source: page for page, source in PAGES.items()}
     for page, source in PAGES.items():
-        folder = (ROOT / source).parent
-        up = "../" * page.count("/")
-
-        def link(match: re.Match[str], folder: Path = folder, up: str = up) -> str:
-            target, _, anchor = match[2].partition("#")
-            path = (folder / target).resolve().relative_to(ROOT).as_posix()
-            path = sources.get(path, path.removeprefix("docs/"))
-            if path.startswith(("outputs/", "data/", "conf/", "src/", "tests/")) or path in ("CITATION.cff", "LICENSE"):
-                return match[1]  # not part of the site
-            return f"[{match[1]}]({up}{path}{'#' + anchor if anchor else ''})"
-
-        text = (ROOT / source).read_text(encoding="utf-8")
-        text = re.sub(r"\[([^\]]*)\]\((?!https?:|#)([^)]+)\)", link, text)
+        text = adapted((ROOT / source).read_text(encoding="utf-8"), (ROOT / source).parent, page)
         yield page, re.sub(r"^!\[.*\)$", r'\g<0>{ width="450" }', text, flags=re.MULTILINE)  # of a column
+
+
+def adapted(text: str, folder: Path, page: str) -> str:
+    """Return a text with its links to files of the repository as links from a page of the site.
+
+    Args:
+        text: the text of a file of the repository.
+        folder: the folder of this file.
+        page: the page, relative to the site.
+    """
+    up = "../" * page.count("/")
+
+    def link(match: re.Match[str]) -> str:
+        target, _, anchor = match[2].partition("#")
+        if not (folder / target).exists():  # code, such as `cells[name](size)`
+            return match[0]
+        path = place_of((folder / target).resolve().relative_to(ROOT).as_posix())
+        return match[1] if path is None else f"[{match[1]}]({up}{path}{'#' + anchor if anchor else ''})"
+
+    return re.sub(r"\[([^\]]*)\]\((?!https?:|#)([^)]+)\)", link, text)
+
+
+def place_of(path: str) -> str | None:
+    """Return the page of the site that shows a file or folder of the repository, None if there is none."""
+    pages = {source: page for page, source in PAGES.items()} | LISTS
+    if path in pages:
+        return pages[path]
+    for pattern, page in GENERATED.items():
+        if found := re.fullmatch(pattern, path):
+            return found.expand(page)
+    return path.removeprefix("docs/") if path.startswith(("docs/", "results/")) else None
 
 
 def applications() -> list[Path]:

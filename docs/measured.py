@@ -147,12 +147,3 @@ def value(experiment: str, place: str = "") -> str:
     if place not in own:
         raise ValueError(f"{experiment} {place}: no such result; there are {list(own)}")
     return own[place]
-
-
-def filled(text: str, start: str) -> str:
-    """Return a page in the folder `start` with its placeholders `{{ measured <experiment> <place> }}` filled in.
-
-    `{{ results <experiment> }}` is the link to the page that shows the experiment.
-    """
-    text = re.sub(r"\{\{ measured (\S+)(?: (\S+))? \}\}", lambda match: value(match[1], match[2] or ""), text)
-    return re.sub(r"\{\{ results (\S+) \}\}", lambda match: link(match[1], start), text)

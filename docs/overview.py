@@ -30,15 +30,15 @@ class Family(NamedTuple):
 
 
 FAMILIES = {
-    "gated": Family("Gated networks", "step by step", "the default on short sequences; tracks states at any length"),
+    "gated": Family("Gated networks", "step by step", "the default; GRU and LSTM track states"),
     "rotations": Family("Rotations", "step by step", "copying with one vector; RUM with λ = 1 recalls pairs"),
     "unitary": Family("Unitary networks", "step by step", "copying over hundreds of steps"),
-    "nonlinear": Family("Nonlinear recurrences", "step by step", "state tracking together with recall"),
+    "nonlinear": Family("Nonlinear recurrences", "step by step", "state tracking together with recall of pairs"),
     "fast_weights": Family("Fast weights", "step by step", "recall of pairs in short sequences"),
     "fast_slow": Family("Fast-slow networks", "step by step", "language models of characters on little data"),
-    "delta": Family("Delta rule", "chunks", "recall of pairs, long contexts; parity with negative eigenvalues"),
-    "linear_attention": Family("Matrix memories", "chunks", "language modelling and recall in long contexts"),
-    "scans": Family("Diagonal recurrences", "parallel", "long signals and streams; the fastest to train"),
+    "delta": Family("Delta rule", "chunks", "recall of pairs; parity with negative eigenvalues"),
+    "linear_attention": Family("Matrix memories", "chunks", "recall of pairs; published for language models"),
+    "scans": Family("Diagonal recurrences", "parallel", "long signals and streams, in parallel over time"),
     "state_tracking": Family("Parallel state tracking", "parallel", "state tracking that must train in parallel"),
     "memory": Family("External memories", "step by step", "algorithms that read and write a tape"),
     "graph": Family("Edges between steps", "step by step", "texts with links between mentions"),
@@ -145,8 +145,8 @@ def table() -> str:
                     solved_groups(name),
                 ]
             )
-    head = ["cell", "family", "keeps", "over time", "use it for", "nothing was better on"]
-    return speeds.table([*head, "time × torch's GRU", "recall, %", "groups"], lines, len(head))
+    head = ["cell", "family", "keeps", "over time", "use it for", "among the best on"]
+    return speeds.table([*head, "time ÷ torch's GRU", "recall, %", "groups"], lines, len(head))
 
 
 def page() -> str:
@@ -168,11 +168,11 @@ search:
   all that a cell knows of the past, and all that a stream has to store.
 * **over time**: whether steps wait for each other in training. Cells with *chunks* or *parallel* have a form
   that does not.
-* **nothing was better on**: the pages of the [results](../results/index.md) on which no other row has a better
+* **among the best on**: the pages of the [results](../results/index.md) on which no other row has a better
   mean in a table or column. Ties count, and a cell that was not run cannot win.
-* **time × torch's GRU**: forward and backward pass relative to `torch.nn.GRU` of the same size in the same run,
-  on a CPU; below 1 is faster. {speeds.conditions()}, batch × time × hidden size {speeds.MAIN}. [Backends and
-  speed](../speed.md) has all sizes and a GPU.
+* **time ÷ torch's GRU**: the time of the forward and backward pass on a CPU, divided by that of `torch.nn.GRU`
+  of the same size in the same run: less is faster. {speeds.conditions()}, batch × time × hidden size
+  {speeds.MAIN}. [Backends and speed](../speed.md) has all sizes, and RUM, GRU and LSTM on a GPU.
 * **recall, %**: [associative recall](../results/recall.md#all-cells) with five pairs after 600 steps. One of
   the digits shown, without memory of their letters, is right in 35.8 %.
 * **groups**: how many of the five groups of the [atlas of state tracking](../results/atlas.md) the cell solves

@@ -1,8 +1,10 @@
-"""Fills in the tables of docs/results and docs/applications from the records of finished runs: python docs/results.py
+"""Fills in the tables and figures of the pages from the records of finished runs: python docs/results.py
 
-The figures in README.md and benchmarks/README.md come from benchmarks/records, see `filled` in docs/speeds.py.
+README.md, benchmarks/README.md and all pages of docs/ have figures from benchmarks/records and results/records. They
+are written into the files, which can be read without the built site. See `figures` and `filled` in docs/speeds.py.
 
-A page has comments of the form `<!-- gyral report sweep=results/records/<folder> -->`, optionally with `only=[…]`,
+A page of docs/results or docs/applications has comments of the form
+`<!-- gyral report sweep=results/records/<folder> -->`, optionally with `only=[…]`,
 `columns=[…]`, `missing=false` and `runs=false`, and the report of the records in this folder between the comment and
 `<!-- end -->`. With the name of a table in place of the folder, it is the report of the table without runs.
 The comment `<!-- claims <name> -->` is followed by the table of results/claims/<name>.yaml, and
@@ -14,11 +16,16 @@ import os
 import re
 import runpy
 import sys
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean, stdev
 
+import measured
 import speeds
+import tutorials
+import uses
+from cards import measured_table
 from claims import claims_table, read_claims
 
 from gyral.config.groups import served
@@ -37,6 +44,7 @@ from gyral.runs.run_record import RunRecord
 ROOT = Path(__file__).parents[1]
 PAGES = (Path("docs/results"), Path("docs/applications"))
 MEASURED = (Path("README.md"), Path("benchmarks/README.md"))
+ASSETS = Path("docs/assets")
 REPORT = re.compile(
     r"(<!-- gyral report sweep=(\S+)(?: only=(\S+))?(?: columns=(\[.+?\]))?( missing=false)?( runs=false)? -->\n)"
     r".*?(<!-- end -->)",
@@ -127,21 +135,41 @@ def probe_table(probe: str, sweep: str, file: Path) -> str:
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), *(["", *unreadable] if unreadable else [])])
 
 
+def figures(folder: Path) -> dict[str, Callable[..., str]]:
+    """Return what makes the figures of the comments in a page of a folder, by the first word of a comment.
+
+    `<!-- result <experiment> <place> -->` is a result of an experiment, and `<!-- page <experiment> -->` the link to
+    the page that shows it. `<!-- cells -->` and `<!-- uses -->` are the tables of docs/cards.py and docs/uses.py.
+    """
+    start = os.path.relpath(folder, "docs")
+    own = {"cells": measured_table, "uses": uses.table, "result": measured.value}
+    return {**speeds.FIGURES, **own, "page": partial(measured.link, start=start)}
+
+
+def pictures() -> dict[Path, bytes]:
+    """Return the figures of the tutorials that pages show, by their files: notebooks contain them as text alone."""
+    pages = "".join(page.read_text(encoding="utf-8") for page in Path("docs").rglob("*.md"))
+    return {
+        ASSETS / Path(name).name: content
+        for *_, found in tutorials.rendered()
+        for name, content in found.items()
+        if f"assets/{Path(name).name}" in pages
+    }
+
+
 def main() -> int:
     """Write the pages; with the argument --check only say whether they are up to date."""
     os.chdir(ROOT)
-    outdated = []
-    measured = [path for path in MEASURED if path.is_file()]
-    for path in (*measured, *sorted(path for folder in PAGES for path in folder.rglob("*.md"))):
-        text = path.read_text(encoding="utf-8")
-        new = speeds.filled(text) if path in measured else filled(text, path.parent)
-        if new == text:
-            continue
-        outdated.append(path)
+    contents = pictures()
+    for path in (*filter(Path.is_file, MEASURED), *sorted(Path("docs").rglob("*.md"))):
+        text = speeds.filled(path.read_text(encoding="utf-8"), figures(path.parent))
+        contents[path] = (filled(text, path.parent) if path.is_relative_to("docs") else text).encode()
+    outdated = [path for path, new in contents.items() if not path.is_file() or path.read_bytes() != new]
+    for path in outdated:
         if "--check" in sys.argv:
             print(f"{path}: is not up to date; run `make results`")
         else:
-            path.write_text(new, encoding="utf-8")
+            path.write_bytes(contents[path])
             print(f"Wrote {path}")
     for fault in dict.fromkeys(faults):
         print(fault, file=sys.stderr)

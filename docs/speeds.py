@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -93,8 +94,8 @@ def by_size(name: str, key: str) -> str:
 def overview() -> str:
     """Return the time ratios of the fused paths of all cells."""
     return (
-        "Time of the forward and backward pass relative to `torch.nn.GRU` of the same size in the same run, at batch ×"
-        f" time × hidden size; below 1 is faster. {conditions()}.\n\n{by_size('cells', 'train_ratio')}"
+        "Time of the forward and backward pass, divided by that of `torch.nn.GRU` of the same size in the same run, at"
+        f" batch × time × hidden size: less is faster. {conditions()}.\n\n{by_size('cells', 'train_ratio')}"
     )
 
 
@@ -120,10 +121,20 @@ def is_main(row: Row) -> bool:
     return row["backend"] in ("fused", "torch") and size_of(row) == MAIN
 
 
-def times_as_fast(model: str) -> str:
-    """Return how many times as fast as torch.nn.GRU the fused path of a model is at the size of MAIN."""
-    (ratio,) = [row["train_ratio"] for row in measurements() if row["model"] == model and is_main(row)]
-    return f"{1 / ratio:.1f} ×"
+def relative_time(model: str, name: str = "cells", size: str = MAIN.replace(" × ", "x")) -> str:
+    """Return the time of the fused path of a model relative to that of torch.nn.GRU, at one size of a file."""
+    (ratio,) = [
+        row["train_ratio"]
+        for row in measurements(name)
+        if row["model"] == model and row["backend"] in ("fused", "torch") and size_of(row).replace(" × ", "x") == size
+    ]
+    return f"{ratio:.2f}"
+
+
+def seconds(model: str, name: str) -> str:
+    """Return the seconds of the forward and backward pass of a model in a file with one size."""
+    (found,) = [row["train_ms"] for row in measurements(name) if row["model"] == model]
+    return f"{found / 1000:.2f} s"
 
 
 def gpu() -> str:
@@ -135,7 +146,16 @@ def gpu() -> str:
         texts = [f"`{row['model']}`", row["backend"], row["precision"], size_of(row)]
         figures = [format(row[key], ".2f") for key in ("forward_ms", "train_ms", *ratios)]
         lines.append([*texts, *figures, f"{row['peak_memory_mib']:.0f}", f"{row['error']:.1e}"])
-    head = ["layer or cell", "backend", "precision", "size", "forward ms", "forward + backward ms", "× GRU", "× LSTM"]
+    head = [
+        "layer or cell",
+        "backend",
+        "precision",
+        "size",
+        "forward ms",
+        "forward + backward ms",
+        "time ÷ GRU",
+        "time ÷ LSTM",
+    ]
     versions = f"PyTorch {about['torch']}, Triton {about['triton']}, cuDNN {about['cudnn']}"
     return (
         f"{about['device_name']}, {versions}, commit {about['commit'][:10]}, input size {about['input']}. Ratios are of"
@@ -144,18 +164,30 @@ def gpu() -> str:
     )
 
 
-FIGURES = {"measured": figures, "conditions": conditions, "speed": times_as_fast, "recall": recall.accuracy}
+FIGURES: dict[str, Callable[..., str]] = {
+    "measured": figures,
+    "conditions": conditions,
+    "time": relative_time,
+    "seconds": seconds,
+    "speeds": overview,
+    "gpu": gpu,
+    "recall": recall.accuracy,
+}
 
 
-def filled(text: str) -> str:
+def filled(text: str, makers: Mapping[str, Callable[..., str]] = FIGURES) -> str:
     """Return a page with the figures that its comments `<!-- measured cells 128x53x50 -->` and the like ask for.
 
     They stand between the comment and `<!-- end -->`, a table in lines of its own.
+
+    Args:
+        text: the page.
+        makers: what makes the figures of the other words of a comment, by its first word.
     """
 
     def fill(match: re.Match[str]) -> str:
-        found = FIGURES[match[2]](*match[3].split())
+        found = makers[match[2]](*(match[3] or "").split())
         return f"{match[1]}\n{found}\n\n{match[5]}" if match[4] else f"{match[1]}{found}{match[5]}"
 
-    names = "|".join(FIGURES)
-    return re.sub(rf"(<!-- ({names}) ([^>]+) -->)(\n?).*?(<!-- end -->)", fill, text, flags=re.DOTALL)
+    names = "|".join(makers)
+    return re.sub(rf"(<!-- ({names})(?: ([^>]+?))? -->)(\n?).*?(<!-- end -->)", fill, text, flags=re.DOTALL)
