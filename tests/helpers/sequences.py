@@ -25,6 +25,7 @@ def sequences_file(seed: int = 0) -> Path:
         b=inputs[..., 1],
         tokens=generator.integers(0, 5, (rows, steps)),
         classes=np.arange(rows) % 3,
+        order=np.arange(rows)[::-1],
         part=np.array(["train"] * 30 + ["val"] * 20 + ["test"] * 10),
     )
     return path

@@ -51,6 +51,7 @@ class CsvFile:
             if len(row) != len(self._head):
                 reason = f"has {len(row)} values; the first line has {len(self._head)} names"
                 raise OptionError("data", path, f"row {number}: {reason}")
+        self._places = {name: place for place, name in enumerate(self._head)}
         self._numbered = self._find_numbered(named)
         self.names = [*self._numbered, *self._head]
 
@@ -81,15 +82,14 @@ class CsvFile:
                 found.setdefault(match[1], []).append((int(match[2]), name))
         series = {stem: sorted(own) for stem, own in found.items() if len(own) > 1}
         free = [stem for stem in series if stem not in named]
-        usable = {stem: own for stem, own in series.items() if stem and stem not in self._head}
-        if INPUTS not in (*self._head, *usable) and len(free) == 1:
+        usable = {stem: own for stem, own in series.items() if stem and stem not in self._places}
+        if INPUTS not in {*self._places, *usable} and len(free) == 1:
             usable[INPUTS] = series[free[0]]
         return usable
 
     def read(self, name: str) -> Column:
-        if name in self._head:
-            index = self._head.index(name)
-            values, stray = _parse([row[index] for row in self._rows])
+        if name in self._places:
+            values, stray = _parse([row[self._places[name]] for row in self._rows])
             return Column.of_scalars(f"column {name}", values, stray)
         columns = self._numbered[name]
         heads = [head for _, head in columns]
@@ -98,11 +98,11 @@ class CsvFile:
             if other != number + 1:
                 reason = f"{before} is followed by {after}; the numbers must be consecutive"
                 raise OptionError("data", self.path, f"{place}: {reason}")
-        indices = [self._head.index(head) for head in heads]
+        places = [self._places[head] for head in heads]
         cells: list[str] = []
         lengths = np.empty(len(self._rows), dtype=np.int64)
         for number, row in enumerate(self._rows):
-            own = [row[index] for index in indices]
+            own = [row[index] for index in places]
             while own and not own[-1]:
                 own.pop()
             cells += own
