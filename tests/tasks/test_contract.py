@@ -145,6 +145,7 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "split": ["part"],
     "sequence": ["part"],
     "time": ["order"],
+    "sequences.objective": ["regression"],
     "per_step": [False],
     "window_deviation": [0.0],
     "val_fraction": [0.1],
@@ -154,6 +155,7 @@ ALTERNATIVES: dict[str, list[Any]] = {
 # Other options without which an option is refused or has no effect, by task and name.
 ROWS_OF_STEPS = {"inputs": "a", "targets": "classes", "lengths": None}
 NEEDED: dict[str, dict[str, Any]] = {
+    "sequences.objective": {"targets": "classes"},
     "sequences.sequence": ROWS_OF_STEPS,
     "sequences.time": {**ROWS_OF_STEPS, "sequence": "part"},
 }
