@@ -297,17 +297,30 @@ def published_table(name: str) -> str:
     return f"{head}\n| --- | --- | --- | --- | --- |\n" + "\n".join(rows)
 
 
+def made_cell(name: str, option: str) -> Any:
+    """Return a cell with its default options but one, such as "lambd=1"; "" for all defaults."""
+    from omegaconf import OmegaConf
+
+    from gyral.config.groups import load_choice
+    from gyral.config.instantiation import make
+
+    own = load_choice("cell", name)
+    if option or "defaults" in own:
+        config = composed(f"model={name}", *([f"model.cell.{option}"] if option else []))
+    else:  # much faster than composing
+        config = OmegaConf.create({"model": {"cell": own}})
+    return make(config, "model.cell")(SIZE, hidden_size=SIZE)
+
+
 def measured_table() -> str:
     """Return the size of the state, the speed, and the accuracy on associative recall of every cell."""
     from torch.utils._pytree import tree_leaves
-
-    from gyral.config.instantiation import make
 
     speed = {row["model"]: row["train_ratio"] for row in speeds.measurements() if speeds.is_main(row)}
     lines = []
     for model in sorted([*names("cell"), "rum:lambd=1"]):
         name, _, option = model.partition(":")
-        cell = make(composed(f"model={name}", *([f"model.cell.{option}"] if option else [])), "model.cell")(SIZE)
+        cell = made_cell(name, option)
         state = sum(tensor.numel() for tensor in tree_leaves(cell.init_state(1)))
         measured = speeds.number(speed.get(model), ".2f"), recall.accuracy(model)
         lines.append([f"[`{model}`](../conf/cell/{name}.yaml)", f"{state:,}", *measured])
