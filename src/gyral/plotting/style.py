@@ -13,6 +13,7 @@ from zlib import crc32
 import matplotlib
 from matplotlib.animation import PillowWriter
 from matplotlib.axis import Axis
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
@@ -34,8 +35,12 @@ FAMILIAR = (
     "Mamba3", "S4D", "HGRN2", "M2RNN", "GatedDeltaNet2", "MinLSTM", "MLSTMLarge", "LANTM", "NTM", "DNC",
     "MAGEGRU", "MAGE", "LightConv", "DynamicConv",
 )  # fmt: skip
+# Colors of cells that this library does not have; none of its own cells has one of them.
+OWN_COLORS = ("#882255", "#44aa99")
+LIGHTEST = 0.6  # of a shade of the color of a cell; 1 is white
 BASELINE: dict[str, Any] = {"color": "black", "linestyle": (0, (2, 2)), "linewidth": 1.0, "zorder": 1.5}
-GUESS: dict[str, Any] = {**BASELINE, "linestyle": (0, (1, 2)), "color": "#555555"}  # of a predictor that knows a part
+# of a predictor that knows a part of what is asked: thin, solid and gray, because rows are thick and colored
+GUESS: dict[str, Any] = {"color": "#8a8a8a", "linestyle": "-", "linewidth": 0.7, "zorder": 1.5}
 SMALL = 7  # points, of ticks and legends
 FRAMES_A_SECOND = 6
 ANIMATION_DPI = 120
@@ -103,27 +108,43 @@ def line_style(index: int) -> dict[str, Any]:
 def cell_styles(cells: Sequence[str]) -> list[dict[str, Any]]:
     """Return the color, dashes and marker of each row of a figure: those of its cell, the same in all figures.
 
-    Further rows of a cell have its color and other dashes, and from the second on hollow markers. If several rows all
-    have the same cell, they have the styles of `line_style`.
+    Further rows of a cell have lighter shades of its color, other dashes and other markers. Hollow markers are left for
+    published values.
 
     Args:
         cells: the name of each row's cell, such as "GRU"; the same name for rows that differ in other options.
     """
-    if len({*cells}) == 1 < len(cells):
-        return [line_style(index) for index in range(len(cells))]
     styles = []
     for place, cell in enumerate(cells):
-        if cell in FAMILIAR:
-            index = FAMILIAR.index(cell)
-        else:  # any cell has the same style in all figures
-            index = len(FAMILIAR) + crc32(cell.encode()) % (180 - len(FAMILIAR))
-        variant = cells[:place].count(cell)
-        look = line_style(index)
-        look["linestyle"] = DASHES[(index + variant) % len(DASHES)]
+        variant, count = cells[:place].count(cell), cells.count(cell)
+        look, dashes = _cell_style(cell)
+        look["linestyle"] = DASHES[(dashes + variant) % len(DASHES)]
         if variant:
-            look["markerfacecolor"] = "white"
+            look["color"] = shade(look["color"], LIGHTEST * variant / max(count - 1, 3))
+            look["marker"] = MARKERS[(MARKERS.index(look["marker"]) + variant) % len(MARKERS)]
         styles.append(look)
     return styles
+
+
+def shade(color: str, lightness: float) -> str:
+    """Return a color mixed with white.
+
+    Args:
+        color: the color.
+        lightness: the share of white, from 0 to 1.
+    """
+    red, green, blue = (part + (1 - part) * lightness for part in to_rgb(color))
+    return to_hex((red, green, blue))
+
+
+def _cell_style(cell: str) -> tuple[dict[str, Any], int]:
+    """Return the style of a cell, and the index of its dashes."""
+    if cell in FAMILIAR:
+        index = FAMILIAR.index(cell)
+        return line_style(index), index
+    number = crc32(cell.encode())
+    own = {"color": OWN_COLORS[number % len(OWN_COLORS)], "marker": MARKERS[number // 8 % len(MARKERS)]}
+    return own, number // 2
 
 
 def format_tick(value: float, largest: float) -> str:

@@ -81,12 +81,11 @@ def _draw_bars(axes: "Axes", rows: "dict[str, pandas.DataFrame]", y: str) -> Non
     import numpy as np
 
     from gyral.plotting.layout import clip_band, set_limits
-    from gyral.plotting.style import without_formulas
-    from gyral.reports.plots.looks import row_styles
+    from gyral.plotting.style import cell_styles, without_formulas
 
     reach = [0.0]
     bounds = _bounds(_unit(rows))
-    for place, (own, look) in enumerate(zip(rows.values(), row_styles(_cells(rows)), strict=True)):
+    for place, (own, look) in enumerate(zip(rows.values(), cell_styles(_cells(rows)), strict=True)):
         mean, spread = own.value.mean(), _deviation(own.value)
         low, high = clip_band(np.array([mean - spread]), np.array([mean + spread]), [own.value.to_numpy()], bounds)
         axes.barh(place, mean, color=look["color"], height=0.62)
@@ -105,12 +104,11 @@ def _draw_lines(axes: "Axes", rows: "dict[str, pandas.DataFrame]", x: str, y: st
     import numpy as np
 
     from gyral.plotting.layout import clip_band, fits_log, set_limits
-    from gyral.plotting.style import add_legend, without_formulas
-    from gyral.reports.plots.looks import row_styles
+    from gyral.plotting.style import add_legend, cell_styles, without_formulas
 
     reach: list[float] = []
     bounds = _bounds(_unit(rows))
-    for (name, own), look in zip(rows.items(), row_styles(_cells(rows)), strict=True):
+    for (name, own), look in zip(rows.items(), cell_styles(_cells(rows)), strict=True):
         groups = own.groupby("_place").value
         places, means = groups.mean().index.to_numpy(), groups.mean().to_numpy()
         spreads = groups.apply(_deviation).to_numpy()

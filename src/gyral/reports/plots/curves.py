@@ -13,9 +13,8 @@ from matplotlib.patches import Patch
 from gyral.core.errors import OptionError
 from gyral.core.measures import BITS, MSE
 from gyral.plotting.layout import clip_band, finish, label_outer, make_grid, place_markers, set_limits, shared
-from gyral.plotting.style import BASELINE, add_legend
+from gyral.plotting.style import BASELINE, GUESS, add_legend
 from gyral.reports.plots.curve_data import Line, Mean, average, metrics_of, read_line
-from gyral.reports.plots.looks import GUESS
 from gyral.reports.plots.metrics import bounds_of, measure_of, metric_label
 from gyral.reports.plots.options import Options
 from gyral.reports.plots.panels import Panel, Series, row_looks

@@ -13,10 +13,9 @@ from matplotlib.lines import Line2D
 from gyral.config.roles import key_of
 from gyral.core.errors import OptionError
 from gyral.plotting.layout import clip_band, finish, fits_log, label_outer, make_grid, set_limits
-from gyral.plotting.style import BASELINE, SMALL, add_legend, line_style, without_formulas
+from gyral.plotting.style import BASELINE, GUESS, SMALL, add_legend, cell_styles, line_style, without_formulas
 from gyral.reports.numbers import Numbers
 from gyral.reports.plots.curves import baselines, informed_guesses
-from gyral.reports.plots.looks import GUESS, row_styles
 from gyral.reports.plots.metrics import bounds_of, metric_label
 from gyral.reports.plots.options import Options
 from gyral.reports.rows import Row, columns_of, in_column, name_rows
@@ -225,7 +224,7 @@ def _draw_section(axes: Axes, lines: Lines, options: Options) -> dict[str, Line2
     reach: list[float] = []
     references, sweep, main = 0, lines.section.sweep, lines.section.main
     cells = [row.records[0].cell if row.records else row.name for row in lines.section.rows]
-    looks = row_styles(cells)
+    looks = cell_styles(cells)
     for row, values, published, look in zip(lines.section.rows, lines.rows, lines.published, looks, strict=True):
         measured = np.isfinite(values).any(axis=0)
         if measured.any():

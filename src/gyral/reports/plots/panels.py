@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gyral.config.tables import COLUMN
-from gyral.plotting.style import without_formulas
+from gyral.plotting.style import cell_styles, without_formulas
 from gyral.reports.catalogue import Sweep
-from gyral.reports.plots.looks import row_styles
 from gyral.reports.rows import Row, by_condition, columns_of, in_column
 from gyral.reports.tables.sections import Section
 from gyral.runs.directory import BUDGET
@@ -52,7 +51,7 @@ class Panel:
 def row_looks(panels: Sequence[Panel]) -> dict[str, dict[str, Any]]:
     """Return the color, dashes and marker of each row of the panels, by its label: those of its cell."""
     cells = {series.label: series.records[0].cell for panel in panels for series in panel.series}
-    return dict(zip(cells, row_styles([*cells.values()]), strict=True))
+    return dict(zip(cells, cell_styles([*cells.values()]), strict=True))
 
 
 def make_panels(sections: Sequence[Section]) -> list[Panel]:

@@ -14,9 +14,8 @@ from matplotlib.patches import Patch
 from gyral.core.errors import OptionError
 from gyral.core.measures import Measure, main_measure
 from gyral.plotting.layout import clip_band, finish, label_outer, make_grid, set_limits, shared
-from gyral.plotting.style import BASELINE, SMALL, add_legend
+from gyral.plotting.style import BASELINE, GUESS, SMALL, add_legend
 from gyral.reports.plots.curves import draw_baseline, guess_labels
-from gyral.reports.plots.looks import GUESS
 from gyral.reports.plots.metrics import bounds_of, measure_of, metric_label
 from gyral.reports.plots.options import Options
 from gyral.reports.plots.panels import Panel, row_looks

@@ -15,10 +15,9 @@ from matplotlib.patches import Patch, Rectangle
 from gyral.core.errors import OptionError
 from gyral.plotting.layout import label_outer, make_grid, set_limits
 from gyral.plotting.sizes import WIDTHS
-from gyral.plotting.style import add_legend, without_formulas
+from gyral.plotting.style import add_legend, cell_styles, without_formulas
 from gyral.reports.catalogue import Sweep
 from gyral.reports.numbers import Numbers
-from gyral.reports.plots.looks import row_styles
 from gyral.reports.plots.options import Options
 from gyral.reports.rows import Row, columns_of, in_column
 from gyral.reports.tables.sections import Section
@@ -141,7 +140,7 @@ def draw_lengths(sections: Sequence[Section], options: Options) -> Figure:
         reason = f"needs tests at several lengths, and a row whose median is at least {sweep.solved:g} %"
         raise OptionError("plot", options.plot, reason)
     shown = sorted({place for own in panels.values() for place in own})
-    looks = dict(zip(shown, row_styles([rows[place].records[0].cell for place in shown]), strict=True))
+    looks = dict(zip(shown, cell_styles([rows[place].records[0].cell for place in shown]), strict=True))
     figure, grid = make_grid(len(panels), options.width, share_x=True, share_y=True)
     for axes, (column, lines) in zip(grid, panels.items(), strict=True):
         axes.set_title(sweep.head(column).replace("_", ", "))
