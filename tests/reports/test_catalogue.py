@@ -79,7 +79,7 @@ def test_a_report_of_one_run_takes_few_calls_and_reads_no_sweep(loaded: list[str
     finally:
         sys.setprofile(before)
     assert "Runs on copy" in outcome.out
-    assert len(calls) <= 310
+    assert len(calls) <= 350  # hundreds, where a sweep takes thousands
     assert not loaded
 
 
