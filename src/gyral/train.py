@@ -22,7 +22,6 @@ from gyral.core.progress import line
 from gyral.core.ranks import launched
 from gyral.core.signals import Interrupted, stop
 from gyral.runs.directory import CONFIG, DONE, Run, find_checkpoint, open_run, read_results, record_run
-from gyral.runs.shorter import continued
 from gyral.runs.summary import needed_trust, print_next_commands, print_results, relative_path
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def train(config: DictConfig) -> float:
         with open_run(config) as run:
             if run.results is None:
                 shown = "progress_bar" in (run.config.callbacks or {})
-                with continued(run) as run, line.show("loading PyTorch") if shown else nullcontext():
+                with continuing(run) as run, line.show("loading PyTorch") if shown else nullcontext():
                     generators = fit_and_test(run, group).generators().values()
                 generates = any(without_required_options(generator) for generator in generators)
             else:
@@ -56,6 +55,15 @@ def train(config: DictConfig) -> float:
         ended = replace(run, results=results, checkpoint=find_checkpoint(run.directory))
         print_next_commands(ended, given, hydra.runtime.choices["model"], generates)
     return results["monitor"]
+
+
+def continuing(run: Run) -> AbstractContextManager[Run]:
+    """Return a context of a run that continues a shorter one of the same job, if the run is a new job of a sweep."""
+    if HydraConfig.get().mode == RunMode.RUN:
+        return nullcontext(run)
+    from gyral.runs import shorter  # now: a run alone continues none
+
+    return shorter.continued(run)
 
 
 def published_results(directory: Path) -> dict[str, str]:

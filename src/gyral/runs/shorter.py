@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 
 from gyral.config.plain import plain_values
 from gyral.core.errors import UserError
@@ -49,12 +48,12 @@ def continued(run: Run) -> Iterator[Run]:
     the run is written, the copies are removed.
 
     Args:
-        run: the run; any but a new job of a sweep that sets `BUDGET` is yielded as it is.
+        run: the run of a job of a sweep; any but a new one that sets `BUDGET` is yielded as it is.
     """
     hydra = HydraConfig.get()
     sets_budget = any(override.startswith(f"{BUDGET}=") for override in hydra.overrides.task)
-    is_job = hydra.mode == RunMode.MULTIRUN and launched() is None  # else all processes would have to find it
-    found = find_shorter(run) if run.is_new and sets_budget and is_job else None
+    is_alone = launched() is None  # else all processes would have to find it
+    found = find_shorter(run) if run.is_new and sets_budget and is_alone else None
     if found is None:
         yield run
         return
