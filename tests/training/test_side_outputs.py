@@ -189,10 +189,12 @@ def wandb_cores(process: int) -> list[int]:
 @pytest.mark.parametrize("stage", ["first", pytest.param("last", marks=pytest.mark.slow)])
 def test_the_process_of_wandb_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     step = SequenceTask.training_step
+    killed = []
 
     def kill(task: Task, batch: Any, index: int) -> Any:
-        if task.global_step == (1 if stage == "first" else 23):
-            for process in wandb_cores(os.getpid()):
+        if not killed and task.global_step >= (1 if stage == "first" else 23):
+            killed.extend(wandb_cores(os.getpid()))  # none yet, if it starts slowly
+            for process in killed:
                 os.kill(process, signal.SIGKILL)
         return step(task, batch, index)
 
@@ -200,6 +202,7 @@ def test_the_process_of_wandb_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     options = [option for option in RUM if option != "logger=none"]
     outcome = invoke(*options, "logger=wandb", f"hydra.run.dir={tmp_path}/run", plot=True)
     wandb.teardown()
+    assert killed
     check(outcome, tmp_path / "run", "Weights & Biases: ")
 
 

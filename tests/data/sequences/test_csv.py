@@ -109,7 +109,7 @@ def test_numbers_as_labels_and_whole_real_numbers_are_asked_for(tmp_path: Path) 
     lines = ["x0,x1,a,b,c"] + [f"0.5,{row},{row % 2},{row % 2}.0,{'7' if row % 2 else 'B'}" for row in range(N)]
     path = write(tmp_path, lines)
     assert load(path, targets="a").classes == 2
-    with pytest.raises(UserError, match=r"column b: are whole numbers .* set objective=classification or"):
+    with pytest.raises(UserError, match=r"column b: has whole numbers .* set objective=classification or"):
         load(path, targets="b")
     assert load(path, targets="b", objective="classification").classes == 2
     with pytest.raises(

@@ -1,5 +1,6 @@
 """Averaged weights are the mean, are evaluated, and resume."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,9 @@ def test_averaged_weights_are_the_mean_since_the_start_and_what_is_evaluated(
     scores = [[row["val/loss"] for row in read_rows(run) if row["val/loss"]] for run in (averaged, tmp_path)]
     assert scores[0][0] == scores[1][0]
     assert scores[0][1] != scores[1][1]
-    outcome = invoke(f"run={averaged}", "checkpoint=last", "split=val", entry="evaluate")
-    told = float(outcome.out.split("val/loss")[1].split()[1])
-    assert told == pytest.approx(float(scores[0][2]), rel=1e-5)
+    saved = tmp_path / "evaluation.json"
+    assert invoke(f"run={averaged}", "checkpoint=last", "split=val", f"save={saved}", entry="evaluate").status == 0
+    assert json.loads(saved.read_text())["numbers"]["val/loss"] == pytest.approx(float(scores[0][2]), rel=1e-5)
 
 
 @pytest.mark.parametrize(
