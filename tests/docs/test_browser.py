@@ -151,6 +151,7 @@ def test_faults_of_a_page_are_found(browser: tuple[Any, str], html: str, fault: 
 def test_every_page_fits_a_screen_and_a_phone(browser: tuple[Any, str]) -> None:
     driver, address = browser
     found, errors, widths = [], [], (1280, 390)
+    driver.get_log("browser")  # of other tests
     for page in pages():
         driver.get(f"{address}{page}/")
         for width in widths:
