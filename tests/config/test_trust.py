@@ -11,9 +11,10 @@ from omegaconf import OmegaConf
 
 import gyral
 from gyral.config.groups import choices, load_choice
+from gyral.config.plain import flatten
 from gyral.config.trust import DOTTED_NAME, check_names, trust_words, trusted_modules
 from gyral.core.errors import OptionError, UserError
-from gyral.runs.directory import flatten, load_run, resolve
+from gyral.runs.directory import load_run, resolve
 from tests.helpers.running import SMALL_COPY, compose_config, invoke
 
 RELEASED = Path(__file__).parents[1] / "runs" / "released"

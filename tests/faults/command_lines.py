@@ -7,7 +7,7 @@ from hypothesis import strategies
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from gyral.config.groups import choices
-from gyral.runs.directory import flatten
+from gyral.config.plain import flatten
 from tests.helpers.running import SMALL, SMALL_COPY, SMALL_RECALL, SMALL_TEXT, compose_config
 from tests.helpers.sequences import sequences_file
 from tests.helpers.slices import listed

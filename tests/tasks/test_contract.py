@@ -24,12 +24,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
+from gyral.config.plain import flatten
 from gyral.core.collectives import local_rows
 from gyral.core.errors import ChoiceError, OptionError
 from gyral.data.batching import IGNORED, Batch
 from gyral.data.splits import SPLITS
 from gyral.models.sequence import SequenceModel
-from gyral.runs.directory import flatten
 from gyral.tasks.base import SequenceTask, Task
 from gyral.tasks.data_module import GeneratedData
 from gyral.tasks.objective import Bits, Regression

@@ -12,7 +12,7 @@ from gyral.core.errors import OptionError
 from gyral.runs import directory as run_directory
 from gyral.runs.provenance import read_provenance
 from gyral.runs.records import read_run
-from gyral.tasks.base import SequenceTask
+from tests.helpers import killing
 from tests.helpers.running import (
     SMALL_RECALL,
     assert_same_run,
@@ -40,6 +40,10 @@ def short_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(short_run: Path, tmp_path: Path) -> Path:
     """A copy of a finished run of 12 steps."""
     return Path(shutil.copytree(short_run, tmp_path / "run"))
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def check_equal(run: Path, long_run: Path) -> None:
@@ -92,15 +96,8 @@ def test_a_length_that_is_no_multiple_of_the_interval(tmp_path: Path) -> None:
 
 
 def test_a_longer_run_that_was_killed_resumes(run: Path, long_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = SequenceTask.training_step
-
-    def interrupted(task: SequenceTask, *arguments: object) -> object:
-        if task.global_step == 17:
-            raise KeyboardInterrupt
-        return original(task, *arguments)
-
     with monkeypatch.context() as context:
-        context.setattr(SequenceTask, "training_step", interrupted)
+        killing.arm("before_step", 17, act=interrupt, patch=context.setattr)
         assert invoke(f"resume={run}", LONG).status != 0
     assert not (run / "DONE").exists()
     assert read_run(run).results is None
@@ -190,15 +187,8 @@ def test_a_longer_job_keeps_the_default_interval_of_validations_and_resumes(
     words = [word for word in RUN if "val_check_interval" not in word]
     command = ["-m", *words, f"hydra.sweep.dir={tmp_path}"]
     assert invoke(*command, "trainer.max_steps=20").status == 0
-    original = SequenceTask.training_step
-
-    def interrupted(task: SequenceTask, *arguments: object) -> object:
-        if task.global_step == 35:
-            raise KeyboardInterrupt
-        return original(task, *arguments)
-
     with monkeypatch.context() as context:
-        context.setattr(SequenceTask, "training_step", interrupted)
+        killing.arm("before_step", 35, act=interrupt, patch=context.setattr)
         assert invoke(*command, "trainer.max_steps=40").status != 0
     outcome = invoke(*command, "trainer.max_steps=40")
     assert outcome.status == 0, outcome.err

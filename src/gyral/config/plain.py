@@ -58,3 +58,16 @@ def map_texts(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, list | tuple):
         return [map_texts(inner, change) for inner in value]
     return change(value) if isinstance(value, str) else value
+
+
+def flatten(node: Any) -> list[tuple[str, Any]]:
+    """Return every value of nested dictionaries with its dotted key."""
+    found, left = [], [("", node)]
+    while left:
+        prefix, value = left.pop()
+        if isinstance(value, dict) and value:
+            start = f"{prefix}." if prefix else ""
+            left += [(f"{start}{key}", inner) for key, inner in reversed(value.items())]
+        else:
+            found.append((prefix, value))
+    return found

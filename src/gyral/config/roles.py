@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
+
+from gyral.config.plain import flatten
 
 SELECTION = "selection"  # chooses a job of a sweep, or one of the runs that a row averages
 SETTING = "setting"  # determines what is computed; the role of every option that the table lacks
@@ -61,3 +64,21 @@ def key_of(override: str) -> str:
 def settings_of(overrides: Mapping[str, str]) -> dict[str, str]:
     """Return the overrides, given by key, whose role is "setting"."""
     return {key: override for key, override in overrides.items() if role_of(key) == SETTING}
+
+
+def identity_of(config: dict[str, Any]) -> dict[str, Any]:
+    """Return by flat key the options that determine the results of a run; a configuration is plain values."""
+    return determining(dict(flatten(config)))
+
+
+def determining(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options, given by key, that determine the results of a run. A resumed run may change all others."""
+    return {key: value for key, value in options.items() if role_of(key) in (SELECTION, SETTING)}
+
+
+def first_difference(saved: dict[str, Any], wanted: dict[str, Any]) -> str | None:
+    """Return the first key in which two flat configurations differ, with both values, or None."""
+    for key in sorted({*saved, *wanted}):
+        if saved.get(key) != wanted.get(key):
+            return f"{key} is {saved.get(key)} there and {wanted.get(key)} here"
+    return None

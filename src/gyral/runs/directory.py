@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from gyral.config.overrides import undefer_option
 from gyral.config.plain import as_config, plain_values
 from gyral.config.resolvers import validation_interval
-from gyral.config.roles import PROCESS, SELECTION, SETTING, role_of
+from gyral.config.roles import PROCESS, first_difference, identity_of, role_of
 from gyral.config.trust import check_names
 from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError, UserError, hide_passwords
@@ -452,34 +452,3 @@ def sweep_name() -> str | None:
         if directory.is_relative_to(above):
             return directory.relative_to(above).as_posix()
     return directory.name
-
-
-def identity_of(config: dict[str, Any]) -> dict[str, Any]:
-    """Return by flat key the options that determine the results of a run; a configuration is plain values."""
-    return determining(dict(flatten(config)))
-
-
-def determining(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options, given by key, that determine the results of a run. A resumed run may change all others."""
-    return {key: value for key, value in options.items() if role_of(key) in (SELECTION, SETTING)}
-
-
-def flatten(node: Any) -> list[tuple[str, Any]]:
-    """Return every value of nested dictionaries with its dotted key."""
-    found, left = [], [("", node)]
-    while left:
-        prefix, value = left.pop()
-        if isinstance(value, dict) and value:
-            start = f"{prefix}." if prefix else ""
-            left += [(f"{start}{key}", inner) for key, inner in reversed(value.items())]
-        else:
-            found.append((prefix, value))
-    return found
-
-
-def first_difference(saved: dict[str, Any], wanted: dict[str, Any]) -> str | None:
-    """Return the first key in which two flat configurations differ, with both values, or None."""
-    for key in sorted({*saved, *wanted}):
-        if saved.get(key) != wanted.get(key):
-            return f"{key} is {saved.get(key)} there and {wanted.get(key)} here"
-    return None

@@ -15,9 +15,9 @@ from omegaconf.errors import OmegaConfBaseException
 from gyral.config.composition import compose_with_hydra, overrides_of
 from gyral.config.errors import describe
 from gyral.config.overrides import plain
+from gyral.config.plain import flatten
 from gyral.config.resolvers import run_directory
 from gyral.core.errors import UserError
-from gyral.runs.directory import flatten
 
 
 @contextmanager

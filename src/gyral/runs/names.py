@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gyral.config.plain import flatten
 from gyral.config.roles import IN_FOLDERS, settings_of
 from gyral.config.signatures import constructor_defaults
-from gyral.runs.directory import flatten
 from gyral.runs.run_record import cell_of, select
 
 SYMBOLS = {"lambd": "λ", "eta": "η"}  # options that are Greek letters in papers

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gyral.config.overrides import undefer_option
+from gyral.config.plain import flatten
 from gyral.core.commands import program, typed
 from gyral.core.errors import UserError
 from gyral.core.measures import LARGEST, Measure, Remark, is_number, printed
-from gyral.runs.directory import METRICS, flatten
+from gyral.runs.directory import METRICS
 from gyral.runs.metrics_file import logged_metrics, read_metrics
 
 POINTS = 200  # maximum number of points of a thinned curve, without its two ends

@@ -10,6 +10,7 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 
 from gyral.config.plain import plain_values
+from gyral.config.roles import first_difference, identity_of
 from gyral.core.errors import UserError
 from gyral.core.ranks import launched
 from gyral.runs.directory import (
@@ -24,8 +25,6 @@ from gyral.runs.directory import (
     Run,
     add_defaults,
     check_links,
-    first_difference,
-    identity_of,
     lengthened,
     read_saved_run,
     with_saved_interval,

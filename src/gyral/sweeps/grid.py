@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf, read_write
 from gyral.config.errors import describe
 from gyral.config.groups import choices, load_choice, load_table, served
 from gyral.config.overrides import combine, undefer_option
+from gyral.config.plain import flatten
 from gyral.config.roles import NOT_IN_DIRECTORIES
 from gyral.config.tables import PROTOCOL
 from gyral.core.commands import program, typed
@@ -26,7 +27,7 @@ from gyral.core.errors import JobError, OptionError, SweepError, UserError
 from gyral.core.measures import Measure, main_measure, printed
 from gyral.core.ranks import launched, refuse
 from gyral.core.signals import Interrupted
-from gyral.runs.directory import DONE, check_links, flatten, read_results
+from gyral.runs.directory import DONE, check_links, read_results
 from gyral.runs.measures import read_measures
 from gyral.runs.moved import check_current
 from gyral.runs.saved_files import read_yaml, write_yaml

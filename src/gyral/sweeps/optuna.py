@@ -24,6 +24,7 @@ from rich.table import Table
 
 from gyral.config.overrides import quote
 from gyral.config.plain import plain_values
+from gyral.config.roles import determining, first_difference, identity_of
 from gyral.core.checks import check_integer
 from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError, SweepError, UserError, hide_passwords
@@ -31,7 +32,7 @@ from gyral.core.extras import import_extra
 from gyral.core.files import to_json, write_atomically
 from gyral.core.locks import lock_file
 from gyral.core.measures import Measure, percent, printed
-from gyral.runs.directory import determining, first_difference, identity_of, resolve
+from gyral.runs.directory import resolve
 from gyral.runs.measures import read_measures
 from gyral.runs.moved import check_current
 from gyral.runs.trial import PRUNED, instantiate_optuna, open_storage, quiet_optuna, trial_id

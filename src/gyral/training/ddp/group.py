@@ -30,12 +30,13 @@ from omegaconf import DictConfig
 from torch import distributed
 
 from gyral.config.plain import as_config, plain_values
+from gyral.config.roles import first_difference, identity_of
 from gyral.core.commands import output_of
 from gyral.core.errors import OptionError, UserError
 from gyral.core.files import to_json
 from gyral.core.ranks import Place, launched, node_name, on_nodes, refuse
 from gyral.core.signals import Interrupted
-from gyral.runs.directory import check_resume, first_difference, identity_of, load_run, remove_empty, resolve
+from gyral.runs.directory import check_resume, load_run, remove_empty, resolve
 from gyral.training.ddp.peers import GRACE, TICK, ProcessError, end_process
 from gyral.training.ddp.strategy import ClusterEnvironment
 

@@ -92,9 +92,10 @@ def test_evaluating_a_run_reproduces_its_results(tmp_path: Path) -> None:
     assert trained.status == 0, trained.err
     results = json.loads((tmp_path / "DONE").read_text())
     assert results["test/substitute"] == 1
-    printed = invoke(f"run={tmp_path}", entry="evaluate").out
-    for name, scale, error in (("test/accuracy", 100, 0.051), ("test/loss", 1, 0.00051)):
-        assert float(printed.split(name)[1].split()[1]) == pytest.approx(scale * results[name], abs=error)
+    assert invoke(f"run={tmp_path}", f"save={tmp_path}/a.json", entry="evaluate").status == 0
+    numbers = json.loads((tmp_path / "a.json").read_text())["numbers"]
+    for name in ("test/accuracy", "test/loss"):
+        assert numbers[name] == pytest.approx(results[name], abs=1e-6)
 
 
 @pytest.mark.slow
