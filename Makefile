@@ -12,7 +12,7 @@ RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-all test-faults test-cluster test-cluster-install wheel lint format docs results bench gpu data clean
+.PHONY: help install train test test-all test-faults test-mutations test-cluster test-cluster-install wheel lint format docs results bench gpu data clean
 
 help:  ## print these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -38,6 +38,9 @@ test-all: $(INSTALLED)  ## run all tests
 
 test-faults: $(INSTALLED)  ## run all attacks of tests/faults; SEED=7 makes others, ATTACKS="<file> -k attack3" some
 	@SEED=$(SEED) $(RUN) -m pytest $(ATTACKS) -n auto --attacks=whole -q
+
+test-mutations: $(INSTALLED)  ## plant faults one at a time, and report those that make test misses; SEED=7 plants others
+	@$(RUN) -m tests.mutations seed=$(SEED) places=36 cpp=4 json=outputs/mutations-$(SEED).json
 
 test-cluster: $(INSTALLED)  ## run the tests on the real engines that are installed; CASES="not slow" runs some
 	@$(RUN) -m pytest tests/cluster -m '$(CASES)' -n 2 --dist loadfile

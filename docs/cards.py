@@ -38,14 +38,14 @@ def description(group: str, name: str) -> str:
 
 
 @cache
-def composed(*overrides: str) -> Any:
-    """Return the configuration that overrides stand for."""
+def composed(*overrides: str, file: str | None = "train") -> Any:
+    """Return the configuration that overrides of a file, or of none, stand for."""
     from hydra import compose, initialize_config_dir
 
     import gyral.config.command_line  # noqa: F401  registers the resolvers
 
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("train", list(overrides))
+        return compose(file, list(overrides))
 
 
 def target(path: str) -> Any:
@@ -306,8 +306,8 @@ def made_cell(name: str, option: str) -> Any:
 
     own = load_choice("cell", name)
     if option or "defaults" in own:
-        config = composed(f"model={name}", *([f"model.cell.{option}"] if option else []))
-    else:  # much faster than composing
+        config = composed(f"+model={name}", *([f"model.cell.{option}"] if option else []), file=None)
+    else:  # faster than composing
         config = OmegaConf.create({"model": {"cell": own}})
     return make(config, "model.cell")(SIZE, hidden_size=SIZE)
 

@@ -19,7 +19,7 @@ A file of claims is a YAML list. An entry says which runs it compares:
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
@@ -185,11 +185,14 @@ def read_claims(path: Path, records: Sequence[RunRecord]) -> list[Claim]:
         UserError: the file is not a list of claims.
     """
     entries = read_yaml_as(path, list[_Entry])
-    return [_read_claim(f"{path}: claim {number}", entry, records) for number, entry in enumerate(entries, start=1)]
+    known = measures_of(records)
+    return [
+        _read_claim(f"{path}: claim {number}", entry, records, known) for number, entry in enumerate(entries, start=1)
+    ]
 
 
-def _read_claim(where: str, entry: _Entry, records: Sequence[RunRecord]) -> Claim:
-    measure, value = _read_measure(where, entry, records)
+def _read_claim(where: str, entry: _Entry, records: Sequence[RunRecord], known: Mapping[str, Measure]) -> Claim:
+    measure, value = _read_measure(where, entry, known)
     rows = (entry.rows,) if entry.against is None else (entry.rows, entry.against)
     found = [_seeds(records, row, entry.options, value, entry.mean_over) for row in rows]
     averaged = sorted(set.intersection(*map(_most_complete, found)))
@@ -208,12 +211,12 @@ def _read_claim(where: str, entry: _Entry, records: Sequence[RunRecord]) -> Clai
     )
 
 
-def _read_measure(where: str, entry: _Entry, records: Sequence[RunRecord]) -> tuple[Measure, Value]:
-    """Return the measure of a claim, and the function that reads it from a record."""
+def _read_measure(where: str, entry: _Entry, known: Mapping[str, Measure]) -> tuple[Measure, Value]:
+    """Return the measure of a claim, of those that runs have, and the function that reads it from a record."""
     name, probe = entry.measure, entry.probe
     if probe is not None:
         return Measure(name, f"{probe}, {name}", digits=1), lambda record: read_probe(record, probe).get(name)
-    measures = measures_of(records)
+    measures = dict(known)
     if name not in measures:
         measures |= {measure.name: measure for measure in task_measures(entry.rows)}
     measure = measures[check_choice(f"{where}: measure", name, tuple(measures))]

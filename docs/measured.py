@@ -48,9 +48,15 @@ class Measured(NamedTuple):
 
 
 @cache
+def all_records(root: Path) -> list[RunRecord]:
+    """Return all records of a checkout that can be read; their places are relative to the current directory."""
+    return read(Path(os.path.relpath(root / "results" / "records")))[0]
+
+
+@cache
 def records() -> list[RunRecord]:
     """Return all records but those that were transcribed from older tables."""
-    return [record for record in read(ROOT / "results" / "records")[0] if not record.transcribed]
+    return [record for record in all_records(ROOT) if not record.transcribed]
 
 
 @cache
@@ -69,8 +75,9 @@ def all_measured() -> list[Measured]:
     """Return the results of all rows of all tables, without the transcribed ones."""
     found: list[Measured] = []
     for table in containing(record.experiment for record in records()):
-        sweep = with_measures(table, records())
-        own = list(_of_sweep(sweep, rows_of(sweep, records())))
+        mine = [record for record in records() if table.has(record)]
+        sweep = with_measures(table, mine)
+        own = list(_of_sweep(sweep, rows_of(sweep, mine)))
         for one in own:
             alike = [other for other in own if other.settings == one.settings]
             if not (sweep.column or "").startswith("optimizer."):  # whose best value counts

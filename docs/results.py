@@ -38,7 +38,6 @@ from gyral.reports.sweep_report import collect
 from gyral.reports.tables.columns import choose_columns, read_names
 from gyral.reports.tables.sections import make_sections
 from gyral.runs.record_files import read_probe
-from gyral.runs.records import read
 from gyral.runs.run_record import RunRecord
 
 ROOT = Path(__file__).parents[1]
@@ -73,10 +72,15 @@ def filled(text: str, folder: Path) -> str:
 faults: list[str] = []  # lines about files that cannot be read
 
 
-@cache
 def records() -> list[RunRecord]:
     """Return all records that can be read."""
-    return read(Path("results/records"))[0]
+    return measured.all_records(Path.cwd())
+
+
+@cache
+def known() -> dict[str, RunRecord]:
+    """Return these records by place, so that no report reads a file again."""
+    return {record.place: record for record in records()}
 
 
 def report(where: str, only: str | None, columns: str | None, missing: bool, with_runs: bool) -> str:
@@ -84,7 +88,7 @@ def report(where: str, only: str | None, columns: str | None, missing: bool, wit
     if where in served("sweep"):
         sections, notes = make_sections([], None, where), []
     else:
-        sections, notes, _ = collect(where, everything=True, only=read_names("only", only), missing=missing)
+        sections, notes, _ = collect(where, known(), everything=True, only=read_names("only", only), missing=missing)
     faults.extend(notes)
     shown = choose_columns(sections, read_names("columns", columns)) if columns else sections
     text = markdown.render(shown, notes, with_runs=with_runs)

@@ -38,11 +38,9 @@ def as_printed(name: str, value: float) -> str:
     return printed_metric(name, value, OF_OBJECTIVES)
 
 
-@pytest.mark.parametrize("checkpoint", ["best", None])
-def test_evaluation_equals_the_final_metrics_of_training(run: Path, checkpoint: str | None) -> None:
+def test_evaluation_equals_the_final_metrics_of_training(run: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
-    choice = [f"checkpoint={checkpoint}"] if checkpoint else []
-    printed = table(invoke(f"run={run}", "split=test", *choice, entry="evaluate"))
+    printed = table(invoke(f"run={run}", "split=test", entry="evaluate"))
     results = json.loads((run / "DONE").read_text())
     names = ("test/loss", "test/accuracy", "test/sequence_accuracy", "test/baseline")
     assert {name: printed[name] for name in names} == {name: as_printed(name, results[name]) for name in names}
@@ -72,6 +70,8 @@ def test_other_splits_and_checkpoints_have_other_metrics(run: Path, tmp_path: Pa
         assert invoke(*words, entry="evaluate").status == 0
         scores[split, checkpoint] = json.loads((tmp_path / "a.json").read_text())["numbers"][f"{split}/loss"]
     assert len(set(scores.values())) == 4
+    results = json.loads((run / "DONE").read_text())
+    assert float(scores["test", "best"]) == pytest.approx(results["test/loss"], abs=1e-6)
     steps, values = read_metrics(run, "val/loss")
     assert float(scores["val", "last"]) == pytest.approx(values[-1], abs=1e-6)
     assert float(scores["val", "best"]) == pytest.approx(max(values), abs=1e-6)

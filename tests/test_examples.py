@@ -10,9 +10,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.helpers.running import ROOT, spawn
+from tests.faults import forks
+from tests.helpers.running import ROOT, Outcome, spawn
 
-FRAMEWORKS = ("hydra", "omegaconf", "pytorch_lightning", "lightning_fabric", "wandb")
+FRAMEWORKS = ("hydra", "omegaconf", "pytorch_lightning", "lightning", "lightning_fabric", "wandb")
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 IN_PROCESS = "new_cell"
 
@@ -61,22 +62,29 @@ def test_notebooks_have_their_outputs() -> None:
         assert not any(out.get("name") == "stderr" for out in outputs), f"{path.name} shows warnings"
 
 
-def run_training_loop(*arguments: str) -> list[float]:
-    """Run the script, which imports neither Hydra nor Lightning, and return the accuracies that it prints."""
-    path = ROOT / "examples" / "own_training_loop.py"
-    run = f"import sys, runpy; sys.argv = {[str(path), *arguments]}; runpy.run_path(sys.argv[0], run_name='__main__')"
-    outcome = spawn("-c", f"{run}; print([name for name in {FRAMEWORKS} if name in sys.modules])")
-    assert outcome.status == 0, outcome.err
-    *lines, imported = outcome.out.splitlines()
+LOOP = ROOT / "examples" / "own_training_loop.py"
+RUN_LOOP = f"""
+import sys, runpy
+runpy.run_path({str(LOOP)!r}, run_name="__main__")
+print([name for name in {FRAMEWORKS} if name in sys.modules])
+"""
+
+
+def accuracies(ended: forks.Ended | Outcome) -> list[float]:
+    """Return the accuracies that the script has printed; it imports neither Hydra nor Lightning."""
+    assert ended.status == 0, ended.err
+    *lines, imported = ended.out.splitlines()
     assert imported == "[]"
     return [float(re.search(r"([\d.]+) % of the answers right", line)[1]) for line in lines]  # type: ignore[index]
 
 
-def test_training_loop_without_a_framework_runs() -> None:
-    assert len(run_training_loop("--steps", "5")) == 5
+def test_training_loop_without_a_framework_runs(tmp_path: Path) -> None:
+    packages = ("gyral", "hydra_plugins", *FRAMEWORKS)
+    ended = forks.import_anew(RUN_LOOP, "--steps", "5", packages=packages, directory=tmp_path)
+    assert len(accuracies(ended)) == 5
 
 
 @pytest.mark.slow
 def test_training_loop_learns_and_needs_starts() -> None:
-    assert run_training_loop()[-1] > 97
-    assert run_training_loop("--ignore-starts")[-1] < 75
+    assert accuracies(spawn("-c", RUN_LOOP))[-1] > 97
+    assert accuracies(spawn("-c", RUN_LOOP, "--ignore-starts"))[-1] < 75

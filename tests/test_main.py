@@ -5,13 +5,14 @@ import subprocess
 import pytest
 
 from gyral import __main__ as program
+from tests.helpers.composing import each_once
 from tests.helpers.running import as_a_process, choices, spawn
 
 
 def complete(line: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the words that tab completion offers at the end of a line."""
     monkeypatch.setenv("COMP_LINE", line)
-    with as_a_process(["/bin/gyral", "-sc", "query=bash"]) as (out, _):
+    with as_a_process(["/bin/gyral", "-sc", "query=bash"]) as (out, _), each_once():
         program.main()
     return out.getvalue().split()
 

@@ -15,7 +15,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 
-from gyral.config.groups import CONFIG_PATH, load_choice, served, user_config_path
+from gyral.config.groups import CONFIG_PATH, find_served, has_folder, load_choice, served, user_config_path
 from gyral.config.tables import SERVED
 
 
@@ -48,11 +48,11 @@ class Choices(ConfigSource):
 
     def is_group(self, config_path: str) -> bool:
         group, name = _split(config_path)
-        return any(choice.startswith(f"{name}/" if name else "") for choice in served(group))
+        return has_folder(group, name)
 
     def is_config(self, config_path: str) -> bool:
         group, name = _split(config_path)
-        return name in served(group)
+        return find_served(group, name) is not None
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         group, name = _split(config_path)

@@ -8,15 +8,10 @@ from gyral.cells.rotation_scan import RotationScanCell
 from gyral.cells.rum import RUMCell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import rotation
-from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.rotation_scan import cpu, naive, rotation_scan
+from tests.helpers.kernels import prepare_or_skip
 
-try:
-    cpu.prepare(torch.device("cpu"))
-except KernelUnavailableError:
-    FORMS = {"chunks": naive.rotation_scan}
-else:
-    FORMS = {"chunks": naive.rotation_scan, "kernel": None}
+FORMS = ("chunks", "kernel")
 
 
 def turned(cell: RotationScanCell, embedded: Tensor, target: Tensor) -> Tensor:
@@ -28,6 +23,7 @@ def turned(cell: RotationScanCell, embedded: Tensor, target: Tensor) -> Tensor:
 
 def run(form: str, parts: Tensor, memory: Tensor, h0: Tensor, double_angle: bool) -> tuple[Tensor, ...]:
     if form == "kernel":
+        prepare_or_skip(cpu.prepare, torch.device("cpu"))
         return rotation_scan(parts, memory, h0, double_angle=double_angle)
     return naive.rotation_scan(parts, memory, h0, None, None, double_angle, "relu")
 
@@ -129,11 +125,11 @@ def test_the_memory_stays_a_rotation_over_thousands_of_steps(form: str, steps: i
 
 
 def test_bfloat16_autocast_leaves_the_memory_in_float32() -> None:
-    # in bfloat16, the memory would move by 0.1 in a thousand steps
+    # in bfloat16, the memory would move by 0.03 in 300 steps
     torch.manual_seed(0)
     for backend in ("fused", "reference"):
         model = Recurrent(lambda size: RotationScanCell(size, 16, heads=1), 4, backend=backend)
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-            _, (state,) = model(torch.randn(1000, 1, 4))
+            _, (state,) = model(torch.randn(300, 1, 4))
         assert state.memory.dtype == torch.float32
         assert (state.memory.mT @ state.memory - torch.eye(16)).norm() < 1e-4

@@ -483,7 +483,7 @@ TRAINED = [
 ]
 
 
-@pytest.mark.named("URNNCell*", "GORUCell*", "*-rmsprop")
+@pytest.mark.named("*-rmsprop")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("kind", TRAINED, ids=str)
 def test_the_matrix_stays_unitary_through_500_steps(kind: Kind, optimizer: str) -> None:

@@ -127,12 +127,8 @@ def test_a_plus_before_an_experiment_and_the_flag_after_words_are_accepted(tmp_p
     outcome = invoke("+experiment=rum_paper/fig4/lstm", "--cfg", "job")
     assert outcome.status == 0, outcome.err
     assert "recalled: 10" in outcome.out
-    words = ["seed=1", "-m", "trainer.max_steps=1", "trainer.log_every_n_steps=1", f"hydra.sweep.dir={tmp_path}"]
-    others = [word for word in CHEAP if "max_steps" not in word and "log_every" not in word]
-    outcome = invoke(*others, *words, plot=True)
-    assert outcome.status == 0, outcome.err
-    assert len(list(tmp_path.rglob("DONE"))) == 1
-    assert not list(tmp_path.rglob("loss.png"))  # there is no curve through one point
+    outcome = invoke("task=copy", "optimizer.lr=0.1,fast", "-m", "seed=1", f"hydra.sweep.dir={tmp_path}")
+    assert outcome.error.startswith("optimizer.lr=fast: ")
 
 
 @pytest.mark.parametrize(("entry", "option"), [("evaluate", "run"), ("train", "resume"), ("train", "weights")])
@@ -272,17 +268,16 @@ def test_a_run_directory_is_sufficient_to_repeat_the_run(tmp_path: Path) -> None
     assert "Traceback" not in outcome.err
 
 
-def test_simultaneous_runs_have_different_directories(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_seed_determines_the_run_and_simultaneous_runs_have_different_directories(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
-    for _ in range(2):
-        assert invoke(*CHEAP, "trainer.max_steps=1", "trainer.log_every_n_steps=1").status == 0
-    directories = list((tmp_path / "outputs" / "recall" / "rnn").iterdir())
-    assert len(directories) == 2
-    assert all((directory / "DONE").exists() for directory in directories)
-
-
-def test_the_seed_determines_the_run(tmp_path: Path) -> None:
-    for name, seed in (("one", 5), ("same", 5), ("other", 6)):
-        assert invoke(*CHEAP, f"seed={seed}", f"hydra.run.dir={tmp_path / name}").status == 0
-    one, same, other = (json.loads((tmp_path / name / "DONE").read_text()) for name in ("one", "same", "other"))
-    assert one["test/loss"] == same["test/loss"] != other["test/loss"]
+    results = []
+    for number, seed in enumerate((5, 5, 6), 1):
+        options = ("trainer.max_steps=1", "trainer.log_every_n_steps=1", f"seed={seed}")
+        assert invoke(*CHEAP, *options, plot=True).status == 0
+        directories = sorted((tmp_path / "outputs" / "recall" / "rnn").iterdir())  # by the time
+        assert len(directories) == number
+        results.append(json.loads((directories[-1] / "DONE").read_text())["test/loss"])
+    assert results[0] == results[1] != results[2]
+    assert not list(tmp_path.rglob("loss.png"))  # there is no curve through one point

@@ -21,7 +21,7 @@ VALUES = st.one_of(
 OVERRIDES = st.dictionaries(st.sampled_from(["experiment", "task.corpus.path", "weights"]), VALUES, min_size=1)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(OVERRIDES, min_size=2, max_size=8))
 def test_different_overrides_have_different_names(jobs: list[dict[str, str]]) -> None:
     names = {",".join(f"{key}={value}" for key, value in sorted(job.items())) for job in jobs}
@@ -72,6 +72,7 @@ def test_options_that_do_not_name_directories_do_if_a_sweep_varies_them(tmp_path
         ("seed=choice()", "cannot be parsed"),
     ],
 )
+@pytest.mark.named("sweep=tune-seed=range(0)-*", "sweep=tune-model=glob(zzz*)-*", "-m-*")
 @pytest.mark.parametrize("sweep", ["-m", "sweep=tune"])
 def test_sweeps_without_a_job_are_refused(axis: str, reason: str, sweep: str, tmp_path) -> None:
     error = invoke(sweep, "task=copy", axis, f"hydra.sweep.dir={tmp_path}").error

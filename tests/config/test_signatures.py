@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from gyral.config.groups import choices
 from gyral.config.signatures import constructor_defaults
 from gyral.core.errors import OptionError
+from tests.helpers.found import at_least
 from tests.helpers.running import build_task, compose_choices, compose_config
 
 CELL = """
@@ -52,12 +53,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("cell", choices("cell"))
-def test_a_cell_has_the_options_of_its_constructor_with_their_defaults(cell: str) -> None:
-    target = compose_choices("cell")[cell]["_target_"]
-    parameters = inspect.signature(get_class(target)).parameters.values()
-    expected = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
-    assert constructor_defaults(target) == expected
+def test_a_cell_has_the_options_of_its_constructor_with_their_defaults() -> None:
+    for cell in at_least(45, choices("cell")):
+        target = compose_choices("cell")[cell]["_target_"]
+        parameters = inspect.signature(get_class(target)).parameters.values()
+        expected = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+        assert constructor_defaults(target) == expected, cell
 
 
 def test_a_class_without_a_constructor_has_that_of_its_base(project: Path) -> None:
@@ -72,16 +73,16 @@ def test_a_class_without_a_constructor_has_that_of_its_base(project: Path) -> No
     }
 
 
-@pytest.mark.parametrize("task", choices("task"))
-def test_a_task_has_the_options_of_its_constructor_and_of_its_data_with_their_defaults(task: str) -> None:
-    config = compose_choices("task")[task]
-    found = get_class(config["_target_"])
-    parameters = inspect.signature(getattr(found, "data_class", found)).parameters.values()
-    defaults = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
-    assert set(defaults) <= set(config)
-    read = constructor_defaults(config["_target_"])
-    assert set(defaults) - set(read) <= {"vocabulary_size"}, "the default is not a literal"
-    assert OmegaConf.create(read) == OmegaConf.create({name: defaults[name] for name in read})
+def test_a_task_has_the_options_of_its_constructor_and_of_its_data_with_their_defaults() -> None:
+    for task in at_least(36, choices("task")):
+        config = compose_choices("task")[task]
+        found = get_class(config["_target_"])
+        parameters = inspect.signature(getattr(found, "data_class", found)).parameters.values()
+        defaults = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+        assert set(defaults) <= set(config), task
+        read = constructor_defaults(config["_target_"])
+        assert set(defaults) - set(read) <= {"vocabulary_size"}, f"{task}: the default is not a literal"
+        assert OmegaConf.create(read) == OmegaConf.create({name: defaults[name] for name in read}), task
 
 
 def test_a_task_of_the_user_has_the_options_of_its_data(project: Path) -> None:

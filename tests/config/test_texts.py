@@ -60,7 +60,7 @@ def test_every_value_of_an_option_that_is_a_text_or_a_path_is_taken_as_it_is(mon
     found = all_texts()
     known = {key for key, _ in found.values()}
     assert {"task.corpus.path", "task.corpus.train", "task.data", "logger.wandb.notes", "task.monitor"} <= known
-    assert len(known) > 40
+    assert len(known) > 90
     for key, config in dict(found.values()).items():
         monkeypatch.setattr(texts.Options, "_config", OmegaConf.create(config))
         for value in ("é=a.txt[:900]", "a,b", "[a]", " a "):
@@ -161,7 +161,7 @@ def test_values_of_tables_are_read_as_they_are() -> None:
         assert read(f"key={tables._as_word(value)}") == value
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
 def test_any_text_in_quotes_is_read_as_it_is(value: str) -> None:
     for word in (f"key={text(value)}", quote(f"key={value}")):

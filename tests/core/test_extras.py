@@ -9,6 +9,7 @@ import pytest
 
 from gyral.core.errors import UserError
 from gyral.core.extras import import_extra
+from tests.helpers.found import at_least
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,8 +25,9 @@ def test_every_extra_that_an_error_names_exists_and_make_install_has_it() -> Non
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     named = {
         node.args[2].value
-        for path in (ROOT / "src" / "gyral").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for text in map(Path.read_text, at_least(500, (ROOT / "src" / "gyral").rglob("*.py")))
+        if "import_extra(" in text
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "import_extra"
         if isinstance(node.args[2], ast.Constant)
     }

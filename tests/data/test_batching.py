@@ -181,7 +181,7 @@ def test_no_more_batches_are_drawn_ahead_than_asked() -> None:
     batches = iter(PrefetchedBatches(source, 2))
     next(batches)
     for _ in range(3):  # one was used
-        assert drawn.acquire(timeout=10)
+        assert drawn.acquire(timeout=60)
     assert not drawn.acquire(timeout=0.2)
 
 
@@ -207,23 +207,26 @@ def test_the_thread_ends_with_an_iterator_that_is_left() -> None:
 
 
 ROOT = Path(__file__).resolve().parents[2]  # not imported from the helpers, which would import Lightning and Hydra
-ENDINGS = ("pass", "raise KeyboardInterrupt", "import os; os.fork() or os._exit(0); os.wait()")
+PROGRAM = """
+import os, sys
+from unittest.mock import MagicMock
+
+sys.modules["torch"] = MagicMock()  # importing it takes seconds; these batches are numbers
+from gyral.data.batching import PrefetchedBatches, RepeatedBatches
+
+for ending in ("pass", "raise KeyboardInterrupt", "os.fork() or os._exit(0); os.wait()"):
+    child = os.fork()
+    if child == 0:
+        batches = iter(PrefetchedBatches(RepeatedBatches(range(5), 10**9), 2))
+        next(batches)
+        exec(ending)
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
 
 
 def test_the_thread_does_not_keep_the_process_alive() -> None:
-    """Each ending is that of a fork, which finishes as the program itself does, so that torch is imported once."""
-    program = (
-        "import os\n"
-        "from tests.data.test_batching import ENDINGS, prefetched\n"
-        "for ending in ENDINGS:\n"
-        "    child = os.fork()\n"
-        "    if child == 0:\n"
-        "        batches = iter(prefetched(length=10**9))\n"
-        "        next(batches)\n"
-        "        exec(ending)\n"
-        "        break\n"
-        "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    """Each ending is that of a fork, which finishes as the program itself does."""
+    ended = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert ended.stdout.split() == ["0", str(-signal.SIGINT), "0"], ended.stderr
     assert ended.returncode == 0, ended.stderr

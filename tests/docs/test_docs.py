@@ -24,7 +24,8 @@ from omegaconf import OmegaConf
 
 from gyral.data.catalogue import CATALOGUE
 from gyral.reports import catalogue
-from tests.helpers.running import CONF, ROOT, compose_config, invoke
+from tests.helpers.found import at_least
+from tests.helpers.running import CONF, ROOT, compose_config, invoke, without_plots
 from tests.helpers.slices import offered_to
 
 # The pages of results have commands that start the missing runs, which tests/docs/test_results.py does not run either.
@@ -36,7 +37,6 @@ PAGES = [
     ),
     *sorted((ROOT / "src" / "gyral" / "applications").glob("*/README.md")),
 ]
-FIRST = (ROOT / "README.md", ROOT / "docs" / "first-experiment.md")  # these are always followed
 SHORT = {
     "trainer.max_steps": 2,
     "trainer.val_check_interval": 1,
@@ -202,24 +202,13 @@ def run_python(block: Block, page: Path, namespace: dict[str, Any]) -> None:
     torch.manual_seed(0)
     text = re.sub(r"trainer\.max_steps=\d+", "trainer.max_steps=2", block.text)
     text = text.replace('"task=recall"', '"task=recall", "task.val_size=8", "task.test_size=8"')
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, without_plots():
         patch.setenv("WANDB_MODE", "disabled")  # whose process takes seconds to start
         exec(compile(text, str(page), "exec"), namespace)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(
-            page,
-            marks=()
-            if page in FIRST
-            else pytest.mark.named("docs/how-to/convolutions.md", "docs/how-to/resume.md", "docs/how-to/task.md"),
-            id=str(page.relative_to(ROOT)),
-        )
-        for page in PAGES
-    ],
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.named("README.md", "docs/how-to/resume.md", "docs/how-to/task.md")  # commands, Python, files, resuming
 def test_every_block_works(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
@@ -246,6 +235,16 @@ def test_every_block_works(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
         for name in set(sys.modules) - modules:
             if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
                 del sys.modules[name]
+
+
+def test_blocks_of_all_kinds_are_found() -> None:
+    blocks = [block for page in at_least(46, PAGES) for block in blocks_of(page)]
+    for language, count in (("bash", 142), ("python", 60), ("yaml", 7), ("sh", 3), ("json", 2), ("cpp", 1)):
+        at_least(count, (block for block in blocks if block.language == language))
+    at_least(290, (command for block in blocks if block.language == "bash" for command in commands_of(block)))
+    at_least(16, (block for block in blocks if block.file))
+    at_least(48, (block for block in blocks if block.needs))
+    at_least(10, (block for block in blocks if block.language == "bash" and "\n" not in block.text))  # setups
 
 
 def test_python_of_the_results_imports_what_there_is() -> None:

@@ -8,11 +8,13 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.helpers.running import ENTRIES
+from gyral.ops import operator
+from tests.helpers.composing import each_once
+from tests.helpers.running import ENTRIES, ROOT
 
 NEVER_ENDED = -1000
 MEMORY = 3 * 2**30  # bytes
@@ -75,7 +77,33 @@ def run(*arguments: str, entry: str = "train", directory: Path, limit: float = 1
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, hard))  # the program must say so where this is not enough
         sys.argv = [f"gyral/{entry}.py", *arguments]
-        ENTRIES[entry]()
+        with each_once():
+            ENTRIES[entry]()
+
+    return fork(call, directory, limit)
+
+
+def import_anew(code: str, *arguments: str, packages: Container[str], directory: Path, limit: float = 20.0) -> Ended:
+    """Execute code in a fork of this process in which some packages, Gyral among them, have not been imported yet.
+
+    It takes a fraction of the time of a new process, which imports torch.
+
+    Args:
+        code: the code; `sys.modules` has what it imports of the packages.
+        *arguments: its `sys.argv[1:]`.
+        packages: the packages that are forgotten. A package that cannot be imported twice, such as torch, may be among
+            them if the code must not import it.
+        directory: the working directory.
+        limit: seconds of computation.
+    """
+
+    def call() -> None:
+        operator.LIBRARY._destroy()  # torch refuses to define an operator twice
+        for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+            del sys.modules[name]
+        sys.path.insert(0, str(ROOT))
+        sys.argv = ["code", *arguments]
+        exec(compile(code, "code", "exec"), {"__name__": "__main__"})
 
     return fork(call, directory, limit)
 

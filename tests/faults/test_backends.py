@@ -1,12 +1,11 @@
-"""The log names the backend that runs, for every cell of conf/cell, with a compiler and with one that fails."""
+"""The log names the backend that runs, for a cell of every family of kernels, also with a compiler that fails."""
 
 import importlib
-import logging
+import os
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -17,103 +16,172 @@ from gyral import ops
 from gyral.nn import recurrent
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.native import library
+from gyral.ops.operator import Operator
 from tests.faults import forks
+from tests.helpers.found import at_least
 from tests.helpers.kernels import forget_kernels
 from tests.helpers.running import SMALL_COPY, choices, compose_choices
 
 SIZES = {"hidden_size": 20, "input_size": 3, "steps": 6, "rows": 2}
+# A cell for each family, a folder of `gyral.ops`, and two without kernels of ours: one has a fused path, one has none.
+FAMILIES = {
+    "block_scan": "slice",
+    "channel_scan": "s4d",
+    "convolution": "light_conv",
+    "delta": "gla",
+    "diagonal": "lru",
+    "fast_slow": "fs_lstm",
+    "fast_weights": "fast_weights",
+    "gated": "on_lstm",
+    "graph_gru": "mage_gru",
+    "lie_access": "lantm",
+    "m2rnn": "m2rnn",
+    "min_gated": "min_gru",
+    "permutation_scan": "pd_ssm",
+    "rotation_scan": "rotation_scan",
+    "rum": "rum",
+    "selective_scan": "mamba",
+    "short_convolution": "mamba2",
+    "slot_memory": "ntm",
+    "slstm": "slstm",
+}
+OTHERS = ("lstm", "external")
 needs_compiler = pytest.mark.skipif(library.compiler() is None, reason="needs a C++ compiler")
 
 
-@pytest.fixture
-def without_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """Return a function after whose call the compiler fails and no compiled kernel is cached."""
+class Observed(NamedTuple):
+    """What ran of a cell.
 
-    def fail() -> None:
-        monkeypatch.setenv("CXX", "false")
-        monkeypatch.setenv("GYRAL_CACHE", str(tmp_path))
-        forget_kernels()
+    Attributes:
+        backend: the backend of the network.
+        messages: what it has logged about the backend.
+        path: "loop" or "fused path", or both.
+        kernels, twins: the families whose kernels ran, and those whose functions in plain torch did.
+        outputs: the outputs for random inputs, which depend on the name of the cell alone.
+    """
 
-    yield fail
-    forget_kernels()
-
-
-def reference_modules() -> list[ModuleType]:
-    """Return the references of all families of kernels: equations in plain torch, one step after the other."""
-    found = pkgutil.walk_packages(ops.__path__, f"{ops.__name__}.")
-    return [importlib.import_module(module.name) for module in found if module.name.endswith(".reference")]
-
-
-def run(cell: str, backend: str = "auto") -> tuple[Recurrent, Tensor]:
-    """Return a network with a cell, and its outputs for random inputs; both depend on the name of the cell alone."""
-    torch.manual_seed(0)
-    factory = instantiate(compose_choices("cell")[cell], hidden_size=SIZES["hidden_size"])
-    model = Recurrent(factory, SIZES["input_size"], backend=backend, dtype=torch.float64).eval()
-    with torch.no_grad():
-        outputs, _ = model(torch.randn(SIZES["steps"], SIZES["rows"], SIZES["input_size"], dtype=torch.float64))
-    return model, outputs
+    backend: str
+    messages: set[str]
+    path: set[str]
+    kernels: set[str]
+    twins: set[str]
+    outputs: Tensor
 
 
-def observed(cell: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, set[str], Tensor]:
-    """Run a cell; return its backend, what ran of "loop", "fused path" and "reference of kernels", and the outputs."""
-    ran: set[str] = set()
+def operators() -> dict[str, Operator]:
+    """Return the operators of all families of kernels."""
+    packages = [f"{ops.__name__}.{found.name}" for found in pkgutil.iter_modules(ops.__path__) if found.ispkg]
+    modules = {name.rpartition(".")[2]: importlib.import_module(name) for name in packages}
+    return {name: module.OPERATOR for name, module in modules.items() if hasattr(module, "OPERATOR")}
 
-    def note(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+
+def observe(cell: str) -> Observed:
+    """Run a cell, and observe what runs."""
+    seen: dict[str, set[str]] = {"path": set(), "kernels": set(), "twins": set()}
+    messages: list[str] = []
+
+    def note(kind: str, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*arguments: Any, **options: Any) -> Any:
-            ran.add(name)
+            seen[kind].add(name)
             return function(*arguments, **options)
 
         return noted
 
-    with monkeypatch.context() as patched:
-        patched.setattr(recurrent, "scan", note("loop", recurrent.scan))
-        for module in reference_modules():
-            patched.setattr(module, "run", note("reference of kernels", module.run))
-        choose = Recurrent._choose_backend
+    choose = Recurrent._choose_backend
 
-        def choose_and_note(self: Recurrent, cell: Any, *arguments: Any) -> str:
-            if "fused" not in vars(cell):
-                cell.fused = note("fused path", cell.fused)
-            return choose(self, cell, *arguments)
+    def choose_and_note(self: Recurrent, cell: Any, *arguments: Any) -> str:
+        if "fused" not in vars(cell):
+            cell.fused = note("path", "fused path", cell.fused)
+        return choose(self, cell, *arguments)
 
-        patched.setattr(Recurrent, "_choose_backend", choose_and_note)
-        model, outputs = run(cell)
-    return model.backend, ran, outputs
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recurrent, "scan", note("path", "loop", recurrent.scan))
+        patch.setattr(recurrent.log, "info", messages.append)
+        patch.setattr(Recurrent, "_choose_backend", choose_and_note)
+        for name, operator in operators().items():
+            twin = importlib.import_module(operator.naive.__module__)
+            patch.setattr(twin, operator.naive.__name__, note("twins", name, operator.naive))
+            patch.setattr(operator, "prepare", note("kernels", name, operator.prepare))
+        torch.manual_seed(0)
+        factory = instantiate(compose_choices("cell")[cell], hidden_size=SIZES["hidden_size"])
+        model = Recurrent(factory, SIZES["input_size"], dtype=torch.float64).eval()
+        with torch.no_grad():
+            outputs, _ = model(torch.randn(SIZES["steps"], SIZES["rows"], SIZES["input_size"], dtype=torch.float64))
+    found = {message for message in messages if " runs on the " in message}
+    return Observed(model.backend, found, seen["path"], seen["kernels"], seen["twins"], outputs)
 
 
-@pytest.mark.parametrize("compiler", [pytest.param("works", marks=needs_compiler), "fails"])
-@pytest.mark.parametrize("cell", choices("cell"))
-def test_the_log_names_the_backend_that_runs(
-    cell: str,
-    compiler: str,
-    without_compiler: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    if compiler == "fails":
-        without_compiler()
-    with caplog.at_level(logging.INFO, "gyral.nn"):
-        backend, ran, _ = observed(cell, monkeypatch)
-    (message,) = {record.getMessage() for record in caplog.records if " runs on the " in record.getMessage()}
-    assert f" runs on the {backend} backend (requested: auto" in message
-    assert ran == {"loop" if backend == "reference" else "fused path"}
+@pytest.fixture(scope="module", params=["a cell of each family", pytest.param("all cells", marks=pytest.mark.slow)])
+def cells(request: pytest.FixtureRequest) -> list[str]:
+    return [*FAMILIES.values(), *OTHERS] if "each" in request.param else at_least(46, choices("cell"))
+
+
+@pytest.fixture(scope="module")
+def compiled(cells: list[str]) -> dict[str, Observed]:
+    """What runs with a compiler."""
+    return {cell: observe(cell) for cell in cells}
+
+
+@pytest.fixture(scope="module")
+def uncompiled(cells: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Observed]:
+    """What runs in a process whose compiler fails, and in which no compiled kernel is cached."""
+    folder = tmp_path_factory.mktemp("uncompiled")
+    compose_choices("cell")  # before the fork, which would compose for itself
+
+    def call() -> None:
+        os.environ |= {"CXX": "false", "GYRAL_CACHE": str(folder / "cache")}
+        forget_kernels()
+        torch.save({cell: tuple(observe(cell)) for cell in cells}, folder / "observed")
+
+    ended = forks.fork(call, folder, limit=60)
+    assert ended.status == 0, ended
+    return {cell: Observed(*found) for cell, found in torch.load(folder / "observed", weights_only=False).items()}
+
+
+def check_log(cell: str, found: Observed) -> None:
+    """Check that one line of the log names the backend, and that this one ran."""
+    (message,) = found.messages
+    assert f" runs on the {found.backend} backend (requested: auto" in message, cell
+    assert found.path == {"loop" if found.backend == "reference" else "fused path"}, (cell, found)
+
+
+def test_every_family_has_a_cell() -> None:
+    assert set(FAMILIES) == set(at_least(19, operators()))
 
 
 @needs_compiler
-@pytest.mark.parametrize("cell", choices("cell"))
-def test_outputs_do_not_depend_on_the_compiler(cell: str, without_compiler: Callable[[], None]) -> None:
-    compiled, expected = run(cell)
-    without_compiler()
-    model, outputs = run(cell)
-    torch.testing.assert_close(outputs, expected, rtol=1e-10, atol=1e-10)
-    assert model.backend == "reference" or compiled.backend == "fused"
+def test_the_log_names_the_backend_that_runs_with_a_compiler(compiled: dict[str, Observed]) -> None:
+    for cell, found in compiled.items():
+        check_log(cell, found)
+        assert not found.twins, (cell, found)
+    for family, cell in FAMILIES.items():
+        assert compiled[cell].backend == "fused", cell
+        assert family in compiled[cell].kernels, (cell, compiled[cell])
+
+
+def test_the_log_names_the_backend_that_runs_without_a_compiler(uncompiled: dict[str, Observed]) -> None:
+    for cell, found in uncompiled.items():
+        check_log(cell, found)
+        assert not found.kernels, (cell, found)
+        assert found.backend == "fused" or not found.twins, (cell, found)
+    for family, cell in FAMILIES.items():
+        found = uncompiled[cell]
+        assert family in found.twins if found.backend == "fused" else "false" in str(found.messages), (cell, found)
+
+
+@needs_compiler
+def test_outputs_do_not_depend_on_the_compiler(compiled: dict[str, Observed], uncompiled: dict[str, Observed]) -> None:
+    for cell, found in uncompiled.items():
+        torch.testing.assert_close(found.outputs, compiled[cell].outputs, rtol=1e-10, atol=1e-10)
+        assert found.backend == "reference" or compiled[cell].backend == "fused"
 
 
 @pytest.mark.slow
 def test_torch_compile_refuses_a_compiler_that_fails_in_one_line(
-    without_compiler: Callable[[], None], tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without_compiler()
+    monkeypatch.setenv("CXX", "false")
+    monkeypatch.setenv("GYRAL_CACHE", str(tmp_path))
     ended = forks.spawn(*SMALL_COPY, "model=rum", "model.backend=compile", directory=tmp_path)
     assert ended.status == 1, ended
     assert ended.error.startswith("backend=compile: "), ended

@@ -3,6 +3,7 @@
 Each attack changes the database of a search of two trials, which is then continued for a third one.
 """
 
+import importlib
 import json
 import os
 import shutil
@@ -19,12 +20,13 @@ from tests.faults.hostile import CANARY, COMMAND, MODULE, PRECIOUS
 from tests.helpers.attacks import Attack
 from tests.helpers.running import SMALL_COPY
 
-pytest.importorskip("optuna")
+pytest.importorskip("optuna.storages")
 
 SEARCH = (
     "sweep=tune",
     *(option for option in SMALL_COPY if "hidden_size" not in option and "max_steps" not in option),
-    "trainer.max_steps=8",
+    "trainer.max_steps=4",
+    "trainer.val_check_interval=4",
     "model=rnn",
     "optimizer.lr=tag(log,interval(0.001,0.1))",
     "model.cell.hidden_size=range(4,17,4)",
@@ -120,6 +122,7 @@ ROWS: dict[str, Change] = {
 @pytest.fixture(scope="session")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory with a search of two trials."""
+    importlib.import_module("sqlalchemy.dialects.sqlite")  # and Optuna above: once, not by each fork
     directory = tmp_path_factory.mktemp("searched")
     ended = forks.run(*SEARCH, "hydra.sweeper.n_trials=2", directory=directory, limit=60)
     assert ended.status == 0, ended

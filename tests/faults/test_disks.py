@@ -11,6 +11,7 @@ from gyral.runs import provenance
 from tests.faults.disks import limit_files, mounted, resize
 from tests.faults.forks import Ended, fork, run
 from tests.helpers.attacks import Attack
+from tests.helpers.composing import each_once
 from tests.helpers.running import SMALL_COPY, assert_same_run
 
 SPACE = 2**26  # bytes: enough
@@ -34,7 +35,8 @@ def run_with_limit(size: int, directory: Path) -> Ended:
     def call() -> None:
         limit_files(size)
         sys.argv = ["gyral/train.py", *COMMAND, f"hydra.run.dir={directory}/run"]
-        train.main()
+        with each_once():
+            train.main()
 
     return fork(call, directory, LIMIT)
 

@@ -25,6 +25,7 @@ from tests.faults.hostile import CANARY, COMMAND
 from tests.faults.small_runs import SMALL_RUNS
 from tests.helpers import killing
 from tests.helpers.attacks import Attack
+from tests.helpers.composing import each_once
 from tests.helpers.running import ENTRIES, SMALL_COPY, assert_same_run, compose_config, invoke
 
 SECRET = "4f1c9e27ab"  # the value of an environment variable, which no command may read for the run
@@ -143,7 +144,8 @@ def test_no_command_evaluates_a_text_of_a_run(
     task, path, form = cases(configurations)[attack.number]
     write_run(tmp_path / "run", changed(configurations[task], path, FORMS[form]))
     monkeypatch.setenv("GYRAL_SECRET", SECRET)
-    ended = forks.fork(use_all, tmp_path, limit=60)
+    with each_once():
+        ended = forks.fork(use_all, tmp_path, limit=60)
     where = f"{task}, {'.'.join(map(str, path))}, {form}: {ended}"
     assert ended.status == 0, where
     assert not (tmp_path / CANARY).exists(), where

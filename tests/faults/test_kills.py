@@ -25,6 +25,7 @@ from tests.faults.forks import Ended, fork
 from tests.faults.small_runs import SMALL_RUNS, copy
 from tests.helpers import killing
 from tests.helpers.attacks import Attack
+from tests.helpers.composing import each_once
 from tests.helpers.running import MEASURED, ROOT, assert_same_run, choices
 
 NUMBERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
@@ -83,8 +84,9 @@ def run(*arguments: str, point: tuple[str, int] | None = None, number: int = 0, 
             killing.arm(*point, act=lambda: os.kill(os.getpid(), number))
         sys.argv = ["src/train.py", *arguments]
         try:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-            train.main()
+            with each_once():
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+                train.main()
         except KeyboardInterrupt:  # before the first line of the program, or after its last
             sys.exit(130)
 

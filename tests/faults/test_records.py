@@ -24,7 +24,7 @@ from tests.helpers.attacks import Attack
 from tests.helpers.docs import load_script
 from tests.helpers.written import TABLE1, write_run
 
-GOOD = 20
+GOOD = 8
 DEEP = 3000  # levels
 
 # Values that a field may have instead of its own.
@@ -59,7 +59,7 @@ INSTEAD: dict[str, Callable[[Path], object]] = {
 
 @pytest.fixture(scope="session")
 def good_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the directories of twenty runs."""
+    """A folder with the directories of good runs."""
     folder = tmp_path_factory.mktemp("good") / "runs"
     for seed in range(1, GOOD + 1):
         write_run(folder, "none", "model=gru" if seed % 2 else "model=lstm", seed=seed, accuracy=0.2 + seed / 100)
@@ -103,7 +103,7 @@ def check(folder: Path, good: list[Path], damaged: list[Path], attack: Attack) -
 
 
 @pytest.mark.attacks(sampled=1, whole=200)
-def test_a_report_shows_twenty_records_and_names_the_damaged_ones(
+def test_a_report_shows_the_good_records_and_names_the_damaged_ones(
     attack: Attack, good_records: Path, tmp_path: Path
 ) -> None:
     folder = shutil.copytree(good_records, tmp_path / "records")
@@ -197,12 +197,12 @@ def plan_of(*overrides: str) -> str:
     "override",
     [
         "a=" + "[" * 5000,
-        "a=" + ",".join("{a:1}" * 9000),
         "a=range(1,1000000000)",
-        "\x00=\x00",
         *(
             pytest.param(override, marks=pytest.mark.slow)
             for override in (
+                "a=" + ",".join("{a:1}" * 9000),
+                "\x00=\x00",
                 "a=" + "choice(" * 5000,
                 "a=choice(" + "(" * 5000 + ")" * 5001,
                 "a=range(1,9,0)",
@@ -247,7 +247,7 @@ TABLES = "def treebank(found):\n    return [['row', 'f1'], *([name, own.mean('f1
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what docs/results.py reads, with twenty records, claims, and the results of probes."""
+    """A copy of what docs/results.py reads, with records, claims, and the results of probes."""
     root = tmp_path_factory.mktemp("site")
     for seed in range(1, GOOD + 1):
         write_run(root / "runs", f"{TABLE1}/gru", seed=seed, accuracy=0.2 + seed / 100)

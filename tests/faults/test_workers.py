@@ -46,6 +46,14 @@ def test_a_process_that_has_grown_runs_the_next_job(tmp_path: Path) -> None:
     assert pids == {str(sweep.idle[0].pid.result())}
 
 
+def wait_for_end(finished: Path) -> None:
+    """Wait until a job has finished and the process that ran it has ended."""
+    until = time.monotonic() + 60
+    while not (finished.exists() and (pid := finished.read_text("utf-8")) and not is_running(int(pid))):
+        assert time.monotonic() < until, finished
+        time.sleep(0.01)
+
+
 @pytest.mark.usefixtures("light")
 @pytest.mark.attacks(sampled=1, whole=20)
 def test_the_other_jobs_continue_when_a_worker_dies(attack: Attack, tmp_path: Path) -> None:
@@ -56,7 +64,10 @@ def test_the_other_jobs_continue_when_a_worker_dies(attack: Attack, tmp_path: Pa
 
     def numbered() -> Iterator[tuple[int, Sequence[str]]]:
         for number, overrides in enumerate(words):
-            time.sleep(0.5 if attack.number == 0 else attack.random.uniform(0, 0.05))  # as composing takes
+            if attack.number != 0:
+                time.sleep(attack.random.uniform(0, 0.05))  # as composing takes
+            elif number == 1:
+                wait_for_end(tmp_path / "0" / "finished")
             yield number, overrides
 
     sweep = LightSweep(tmp_path, n_jobs=1 if attack.number == 0 else 2)

@@ -138,7 +138,9 @@ def test_unsupported_cells_and_tasks_are_refused(lantm: Run, monkeypatch: pytest
 
 
 def test_vectors_are_drawn_as_columns(lantm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = build_task("task=repeat_copy", "task.val_batches=1", "model=rnn", "model.cell.hidden_size=4").eval()
+    task = build_task(
+        "task=repeat_copy", "task.val_batches=1", "task.batch_size=4", "model=rnn", "model.cell.hidden_size=4"
+    ).eval()
     monkeypatch.setattr(build, "load_trained", lambda run, checkpoint: (task, 0))
     examples = predict_examples(task)
     assert examples is not None

@@ -9,9 +9,10 @@ from matplotlib.colors import to_hex
 from torch import Tensor
 
 from gyral.figures.target_kernel import kernels_of, target_kernel
-from gyral.runs.directory import Run, load_run
+from gyral.runs.directory import Run
+from gyral.training import build
 from tests.figures.conftest import RUM
-from tests.helpers.running import build_task, load_last, train
+from tests.helpers.running import build_task, load_last
 
 
 def best_weights(directory: Path) -> dict[str, Tensor]:
@@ -35,15 +36,14 @@ def test_the_target_kernel_is_that_of_the_best_checkpoint(directory: Path, run: 
     assert figure.get_suptitle() == ("RUM λ = 1, zoneout = 0.2 on recall\nkernels, step 8")
 
 
-def test_every_cell_of_a_deep_model_has_its_target_kernel(tmp_path: Path) -> None:
-    train(tmp_path, *RUM, "model.num_layers=2", "trainer.max_steps=3")
-    drawn = [axes for axes in target_kernel(load_run(tmp_path)).axes if axes.images]
+def test_every_cell_of_a_deep_model_has_its_target_kernel(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = build_task(*RUM, "model.num_layers=2")
+    monkeypatch.setattr(build, "load_trained", lambda run, checkpoint: (task, 0))
+    drawn = [axes for axes in target_kernel(run).axes if axes.images]
     targets = [axes for axes in drawn if (axes.get_xlabel(), axes.get_ylabel()) == ("unit of h", "unit of τ")]
     pictures = [axes.images[0] for axes in targets]
     for index, picture in enumerate(pictures):
-        assert np.array_equal(
-            picture.get_array(), best_weights(tmp_path)[f"model.recurrent.cells.{index}.weight_hh"][:8]
-        )
+        assert np.array_equal(picture.get_array(), task.state_dict()[f"model.recurrent.cells.{index}.weight_hh"][:8])
     assert len(pictures) == 2
 
 

@@ -78,10 +78,10 @@ OPTIONS = [
 @pytest.mark.parametrize(("beam", "options"), list(itertools.product([1, 2, 4], OPTIONS)))
 def test_batched_search_equals_single_search(beam: int, options: dict[str, Any]) -> None:
     search = BeamSearch(beam, **{"min_length": 0, "max_length": 14, **options})
-    state = beginning(9)
+    state = beginning(5)
     found = search(step, state, start=START, stop=STOP)
-    assert found.tokens.shape == (9, beam, search.max_length)
-    for row in range(9):
+    assert found.tokens.shape == (5, beam, search.max_length)
+    for row in range(5):
         expected = plain(search, step, reorder(state, torch.tensor([row])), START, STOP)
         for place, (score, tokens) in enumerate(expected):
             assert found.lengths[row, place] == len(tokens)

@@ -63,10 +63,8 @@ def test_bad_values_are_errors_of_one_line(
         (["top_p=2"], "top_p=2: must be a finite number > 0 and ≤ 1"),
         (["checkpoint=first"], "checkpoint=first: must be one of best, last"),
         (["promt=x"], "promt=x: run=*gyral.tasks.text.TextTask, takes prompt, *; did you mean prompt?"),
-        (["tale=x"], "tale=x: run=*gyral.tasks.text.TextTask, takes prompt, length, *, or else surprisal, html"),
-        (["html=x.html"], "html: run=*gyral.tasks.text.TextTask, takes prompt, length, *, or else surprisal, html"),
-        (["surprisal=-", "length=5"], "surprisal, length: run=*"),
-        (["surprisal={}/text.txt", "html={}"], "{}: Is a directory"),
+        pytest.param(["surprisal=-", "length=5"], "surprisal, length: run=*", marks=pytest.mark.slow),
+        pytest.param(["surprisal={}/text.txt", "html={}"], "{}: Is a directory", marks=pytest.mark.slow),
         (["surprisal={}/text.txt", "html={}/text.txt/x"], "{}/text.txt: File exists"),
     ],
 )
@@ -74,6 +72,21 @@ def test_the_command_ends_with_one_line(options: list[str], expected: str, train
     (tmp_path / "text.txt").write_text("the cat")
     error = trained.generate(*(option.format(tmp_path) for option in options)).error
     assert matches(expected.format(tmp_path), error), error
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"tale": "x"}, "tale=x: TextTask takes prompt, length, *, or else surprisal, html"),
+        ({"html": "x"}, "html: TextTask takes prompt, length, *, or else surprisal, html"),
+        ({"surprisal": "-", "length": "5"}, "surprisal, length: TextTask takes *"),
+    ],
+)
+def test_options_of_no_generator_are_refused(options: dict[str, str], expected: str, trained: Trained) -> None:
+    generators = offered("generators", type(trained.task))
+    with pytest.raises(UserError) as caught:
+        offers.choose([*generators.values()], options, "TextTask")
+    assert matches(expected, str(caught.value)), caught.value
 
 
 def matches(pattern: str, text: str) -> bool:

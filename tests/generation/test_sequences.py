@@ -10,7 +10,9 @@ from torch.nn import functional as F
 from gyral.cells.inputs import MaskedInputs
 from gyral.core.errors import OptionError
 from gyral.generation.sequences import answer_sequence
+from gyral.runs.directory import load_run
 from gyral.tasks.algorithm import AlgorithmTask
+from gyral.training import build
 from tests.helpers.running import SMALL_PROGRAMS, Outcome, build_task, invoke
 
 
@@ -42,11 +44,24 @@ def test_a_program_is_answered_in_one_line(run: Path) -> None:
             {"sequence": "print(1)", "html": "page.html"},
             "html=page.html: shows an external memory, which the model of this run does not have",
         ),
-        ({"sequence": "print(1)", "length": "3"}, "length=3: run="),
-        ({"prompt": "print(1)"}, "prompt=print(1): run="),
     ],
 )
 def test_bad_values_are_errors_of_one_line(run: Path, options: dict[str, str], said: str) -> None:
+    task, _ = build.load_trained(load_run(run), "last")
+    with pytest.raises(OptionError) as raised:
+        list(answer_sequence(task, **options))
+    assert str(raised.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sequence": ""}, "sequence=: must end with print(…)"),
+        ({"sequence": "print(1)", "length": "3"}, "length=3: run="),
+        pytest.param({"prompt": "print(1)"}, "prompt=print(1): run=", marks=pytest.mark.slow),
+    ],
+)
+def test_the_command_refuses_bad_values_in_one_line(run: Path, options: dict[str, str], said: str) -> None:
     assert generate(run, **options).error.startswith(said)
 
 

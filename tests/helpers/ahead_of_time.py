@@ -23,7 +23,7 @@ STEPS = 2
 BATCHES = (3, 400)  # for which a program has one row, or several
 SIZES = (50, 200)  # whose weights stay on chip or are read in tiles
 CASES = {  # batch, size, whether there is a memory, whether all options are used
-    "sample": [(3, 50, True, True)],
+    "sample": [(3, 16, True, True)],
     "all": list(itertools.product(BATCHES, SIZES, (False, True), (False, True))),
 }
 

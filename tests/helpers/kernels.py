@@ -1,12 +1,36 @@
-"""Kernels compiled for other processors than this machine's."""
+"""Kernels that may be unavailable, and those compiled for other processors than this machine's."""
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gyral.ops import operator
 from gyral.ops.native import library
+from gyral.ops.operator import KernelUnavailableError
+
+
+def prepare_or_skip(prepare: Callable[..., None], *arguments: Any) -> None:
+    """Compile kernels, or skip the test where this is impossible."""
+    try:
+        prepare(*arguments)
+    except KernelUnavailableError as error:
+        pytest.skip(f"the kernels cannot be compiled here: {error}")
+
+
+def skip_without(prepare: Callable[..., None], *arguments: Any) -> Any:
+    """Return a fixture that skips the tests of its module where kernels cannot be compiled.
+
+    It compiles them when the first of these tests runs: modules of tests compile nothing when they are imported.
+    """
+
+    @pytest.fixture(scope="module", autouse=True)
+    def compiled() -> None:
+        prepare_or_skip(prepare, *arguments)
+
+    return compiled
 
 
 def forget_kernels() -> None:

@@ -1,12 +1,12 @@
 """Helpers of the tests that compose configurations and run the programs, in this process or in another one."""
 
 import contextlib
-import copy
 import csv
 import functools
 import io
 import logging
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -20,10 +20,12 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.plugins import Plugins
 from hydra.core.singleton import Singleton
 from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.basecontainer import BaseContainer
 
 from gyral import dashboard, evaluate, fetch, generate, migrate, report, sweep
 from gyral import train as train_command
@@ -112,16 +114,18 @@ MEASURED = (
 
 def compose_config(*overrides: str, name: str = "train", hydra_too: bool = False) -> DictConfig:
     """Return the configuration that these overrides give, resolved but for Hydra's own section."""
-    return copy.deepcopy(_compose(overrides, name, hydra_too))
+    config: DictConfig = pickle.loads(_compose(overrides, name, hydra_too))
+    return config
 
 
 @functools.cache
-def _compose(overrides: tuple[str, ...], name: str, hydra_too: bool) -> DictConfig:
+def _compose(overrides: tuple[str, ...], name: str, hydra_too: bool) -> bytes:
+    """Return a pickled configuration: reading it takes a sixth of the time of `copy.deepcopy`."""
     with initialize_config_dir(str(CONF), version_base="1.3"), each_once():
         config = compose(name, list(overrides), return_hydra_config=hydra_too)
     if not hydra_too:
         OmegaConf.resolve(config)
-    return config
+    return pickle.dumps(config)
 
 
 @functools.cache
@@ -264,6 +268,7 @@ ENTRIES = {
 def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringIO]]:
     """Lend the process-wide state that a program uses and put it back: arguments, environment, logging, Hydra, …"""
     argv, environment = sys.argv, dict(os.environ)
+    plugins = Plugins.instance()  # before: it also registers the kinds of sources
     singletons, root = Singleton.get_state(), logging.getLogger()
     handlers, level = root.handlers[:], root.level
     loggers = [logging.getLogger(name) for name in list(logging.Logger.manager.loggerDict)]
@@ -289,7 +294,9 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
             logger.disabled = disabled
         for number, handler in signals.items():
             signal.signal(number, handler)
-        Singleton.set_state(singletons)
+        # as Singleton.set_state, but for the search for plugins, which has found what it finds
+        Singleton._instances = {Plugins: plugins, **singletons["instances"]}
+        BaseContainer._resolvers = singletons["omegaconf_resolvers"]
         torch.set_num_threads(1)
         torch.use_deterministic_algorithms(False)
 

@@ -16,7 +16,7 @@ from gyral.ops.rotation import matrix
 
 READOUTS = [LastStep, Attention, RotationalAttention]
 ATTENTIONS = [Attention, RotationalAttention]
-H, X, OUT, BATCH, STEPS = 5, 3, 4, 3, 6
+H, X, OUT, BATCH, STEPS = 4, 3, 2, 3, 6
 LENGTHS = torch.tensor([4, STEPS, 2])
 
 

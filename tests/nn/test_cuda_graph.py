@@ -6,6 +6,7 @@ import gc
 import pickle
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -32,6 +33,7 @@ class Capture:
     def __call__(self, function: Callable[..., Any], samples: tuple[Tensor, ...], allow_unused_input: bool) -> Any:
         assert not gc.isenabled()  # the end of an earlier graph would break the capture
         self.count += 1
+        assert gc.collect.call_count == self.count, "garbage is collected before each capture"
         fixed = [sample.clone().detach().requires_grad_(sample.requires_grad) for sample in samples]
         wanted = [tensor for tensor in fixed if tensor.requires_grad]
         outputs = [output.detach().clone() for output in function(*fixed)]
@@ -59,6 +61,12 @@ class Capture:
                 return tuple(next(own).detach() if tensor.requires_grad else None for tensor in fixed)
 
         return Graph.apply
+
+
+@pytest.fixture(autouse=True)
+def no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count the collections of garbage, which would take long in a process with thousands of tests."""
+    monkeypatch.setattr(gc, "collect", Mock())
 
 
 @pytest.fixture

@@ -61,8 +61,7 @@ def test_one_seed_gives_the_same_noise_on_every_backend(name: str) -> None:
     assert not torch.equal(reference(inputs)[0], reference(inputs)[0])
 
 
-@pytest.mark.parametrize("backend", ["reference", "fused"])
-@pytest.mark.parametrize("name", ["rum", "plain lstm"])
+@pytest.mark.parametrize(("name", "backend"), [("rum", "fused"), ("plain lstm", "reference")])
 def test_threads_drop_weights_independently(name: str, backend: str) -> None:
     """Each thread computes many sequences with one set of dropped weights; others draw theirs meanwhile."""
     cell: RecurrentCell = CELLS[name](X)
@@ -74,7 +73,7 @@ def test_threads_drop_weights_independently(name: str, backend: str) -> None:
 
     def run() -> None:
         try:
-            for _ in range(20):
+            for _ in range(8):
                 outputs, _ = model(inputs)
                 outputs.sum().backward()
                 found.append(outputs.detach())
@@ -87,7 +86,7 @@ def test_threads_drop_weights_independently(name: str, backend: str) -> None:
     for thread in threads:
         thread.join()
     assert not errors
-    assert len({outputs[-1, 0, 0].item() for outputs in found}) == len(found) == 80
+    assert len({outputs[-1, 0, 0].item() for outputs in found}) == len(found) == 32
     drops = [module for module in model.modules() if type(module).__name__ == "WeightDrop"]
     assert not any(drop._held for drop in drops)
 

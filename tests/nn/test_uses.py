@@ -36,19 +36,24 @@ from tests.helpers.running import ROOT
 T, B, X, N = 3, 3, 3, 4
 F64 = torch.float64
 BFLOAT16 = {"rtol": 0.1, "atol": 0.1}  # 8 bits of precision, over a few steps
-# A default run takes these layers for the uses that compile or export, which takes seconds a layer, and for those that
-# test_layers.py and tests/cells/test_contract.py prove of every cell.
-KINDS = ("RUM(lambd=1)", "LSTM", "EURNN", "LightConv", "Mamba3", "FSRNN", "DNC")
-OF_KINDS = (
-    *("unbatched", "states", "state_dict", "deepcopy", "pickle", "in_place", "batched", "empty", "strided", "frozen"),
-    *("inference", "parametrized", "average", "meta", "vmap", "replicas", "fx", "script"),
+# `make test` runs uses that depend on the class of all layers with a few of them, uses of operators with one layer of
+# each family of kernels, and some uses with layers whose states and inputs have all forms. test_layers.py proves some
+# of every layer, and tests/cells/test_contract.py of every cell.
+FEW = ("RUM(lambd=1)", "LSTM", "EURNN", "DNC")
+KINDS = (*FEW, "LightConv", "Mamba3", "FSRNN")
+FAMILIES = (
+    *("RUM", "GRU", "URNN", "FastWeights", "MinGRU", "LRU", "Mamba", "GatedDeltaNet", "RotationScan", "PDSSM"),
+    *("SLiCE", "SLSTM", "M2RNN", "LANTM", "MAGEGRU", "NTM", *KINDS),
 )
 SAMPLES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(OF_KINDS, KINDS),
+    **dict.fromkeys(("packed", "state_dict", "deepcopy", "pickle", "ddp", "checkpointing", "hooks", "frozen"), FEW),
+    **dict.fromkeys(("inference", "parametrized", "average", "meta", "replicas", "fx", "script"), FEW),
+    **dict.fromkeys(("unbatched", "states", "in_place", "batched", "empty", "strided", "vmap"), KINDS),
+    **dict.fromkeys(("functional", "forward_mode", "not_finite"), FAMILIES),
     "compile": ("RUM(lambd=1)",),
     "export": ("RUM(lambd=1)",),
     "onnx": (),
-    "trace": ("RUM(lambd=1)", "LSTM", "LightConv"),
+    "trace": ("LSTM", "LightConv"),
 }
 OPERATORS = {
     "FastWeights": "fast_weights",
@@ -282,7 +287,7 @@ def onnx(make: Make, any_size: bool = False) -> None:
 
 
 def functional(make: Make) -> None:
-    layer = make(num_layers=2)
+    layer = make()
     inputs = sequence()
     names = dict(layer.named_parameters())
 
@@ -335,7 +340,7 @@ def in_place(make: Make) -> None:
 
 
 def forward_mode(make: Make) -> None:
-    layer = make(num_layers=2)
+    layer = make()
     inputs, direction = sequence(), sequence()
     with forward_ad.dual_level():
         total = weighted_sum(layer(forward_ad.make_dual(inputs, direction)))
@@ -712,6 +717,7 @@ def test_compilers_get_the_loop_of_layers_without_operators(label: str) -> None:
         torch.export.export(maker(label, backend="fused")(), (sequence(),))
 
 
+@pytest.mark.named("FastWeights-*", "NTM-*", "LANTM-*", "FSRNN-*")
 @pytest.mark.parametrize(("label", "family"), OPERATORS.items())
 def test_exported_programs_keep_the_kernels_for_any_size(label: str, family: str) -> None:
     layer, any_size = maker(label)(), {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
@@ -728,6 +734,7 @@ def test_every_entry_of_the_table_has_a_test() -> None:
     assert {layer.name for layer in LAYERS.values()} == set(layers.__all__) - {"Layer"}
     assert {use for use, _ in LIMITS} <= set(USES)
     assert {label for _, label in LIMITS} <= set(LAYERS)
+    assert {label for labels in SAMPLES.values() for label in labels} <= set(LAYERS)
     rows = [line for line in table().splitlines() if line.startswith("|")]
     assert len(rows) == 2 + len(USES)
     assert all(row.count("|") == len(LAYERS) + 2 for row in rows)

@@ -201,7 +201,7 @@ def test_leading_dimensions_broadcast_as_rows() -> None:
             torch.testing.assert_close(rotated[row, column], alone, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("size", [2, 3, 50])
+@pytest.mark.parametrize("size", [2, 3, 12])
 def test_matrix_is_the_same_rotation(size: int) -> None:
     identity = torch.eye(size, dtype=torch.float64)
     for angle in (*ANGLES, math.pi):
@@ -233,10 +233,10 @@ def test_factors_are_rank_two_form_of_the_matrix() -> None:
 @pytest.mark.parametrize("size", [2, 5])
 @pytest.mark.parametrize("angle", [1e-6, 1e-3, 1.0, math.pi / 2, 2.5, math.pi - 1e-1, math.pi - 1e-2])
 def test_gradients(size: int, angle: float) -> None:
-    first, second = random_plane(3, size)
+    first, second = random_plane(1, size)
     a = 1.3 * first
     b = 0.7 * (math.cos(angle) * first + math.sin(angle) * second)
-    x = torch.randn(3, size, dtype=torch.float64)
+    x = torch.randn(1, size, dtype=torch.float64)
     inputs = tuple(tensor.clone().requires_grad_() for tensor in (a, b, x))
     # curvature grows as 1/(π − θ)², and the finite difference's own error with it
     curvature = max(1.0, 1 / (math.pi - angle) ** 2)
@@ -357,8 +357,7 @@ def test_power_refuses_a_half_turn() -> None:
         rotation.power(half_turn, 0.5)
 
 
-@pytest.mark.parametrize("exponent", [0.5, -0.7, 1.8])
-@pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.parametrize(("size", "exponent"), [(2, 0.5), (2, 1.8), (4, -0.7)])
 def test_power_gradients(size: int, exponent: float) -> None:
     identity = torch.eye(size, dtype=torch.float64).expand(2, size, size)
     one_plane = rotation.matrix(*torch.randn(2, 2, size, dtype=torch.float64))

@@ -320,13 +320,13 @@ def rotations_of(name: str, size: int) -> unitary.Pairing:
     return unitary.fft_pairing(size) if name == "fft" else unitary.tunable_pairing(size, size if name == "full" else 2)
 
 
+@pytest.mark.named("urnn-*", "fft-50-True", "fft-64-False", "full-8-*")
 @pytest.mark.parametrize(
     ("name", "size", "is_complex"),
     [
         ("urnn", 64, True),
         *((name, size, kind) for name, size in (("fft", 64), ("fft", 50), ("two", 64)) for kind in (True, False)),
-        *(("full", 16, kind) for kind in (True, False)),
-        *(pytest.param("full", 100, kind, marks=pytest.mark.slow) for kind in (True, False)),
+        *(("full", size, kind) for size in (8, 16, 100) for kind in (True, False)),
     ],
 )
 def test_gradients_keep_their_norm_through_a_thousand_steps(name: str, size: int, is_complex: bool) -> None:

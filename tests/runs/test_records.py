@@ -13,31 +13,32 @@ from gyral.runs.saved_files import read_yaml
 from tests.helpers.running import invoke
 from tests.helpers.written import TABLE1, report_of, write_run
 
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("DONE", '{"test/accuracy": 0.'),
-        ("DONE", '{"test/accuracy": 0.5}'),
-        pytest.param("config.yaml", "", marks=pytest.mark.slow),
-        ("config.yaml", "seed: [1"),
-        ("config.yaml", None),
-        ("overrides.yaml", "{"),
-        pytest.param("overrides.yaml", "", marks=pytest.mark.slow),
-        pytest.param("DONE", "", marks=pytest.mark.slow),
-        pytest.param("DONE", "[]", marks=pytest.mark.slow),
-    ],
+DAMAGES = (
+    ("DONE", '{"test/accuracy": 0.'),
+    ("DONE", '{"test/accuracy": 0.5}'),
+    ("DONE", ""),
+    ("DONE", "[]"),
+    ("config.yaml", ""),
+    ("config.yaml", "seed: [1"),
+    ("config.yaml", None),
+    ("overrides.yaml", "{"),
+    ("overrides.yaml", ""),
 )
-def test_a_damaged_run_directory_is_named_and_hides_no_other(tmp_path: Path, name: str, text: str | None) -> None:
+
+
+def test_a_damaged_run_directory_is_named_and_hides_no_other(tmp_path: Path) -> None:
     write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
-    broken = write_run(tmp_path, f"{TABLE1}/gru", seed=2, accuracy=0.75)
-    (broken / name).unlink()
-    if text is not None:
-        (broken / name).write_text(text)
+    broken = []
+    for seed, (name, text) in enumerate(DAMAGES, 2):
+        broken.append(write_run(tmp_path, f"{TABLE1}/gru", seed=seed, accuracy=0.75))
+        (broken[-1] / name).unlink()
+        if text is not None:
+            (broken[-1] / name).write_text(text)
     cells, printed = report_of(tmp_path)
     assert cells["GRU"][0] == "25.0 seed 2 missing"
     assert "seed 1, 100,000 steps, at the checkpoints" in printed
-    assert re.search(rf"^{re.escape(str(broken))}: cannot be read: \S", printed, re.MULTILINE)
+    for directory in broken:
+        assert re.search(rf"^{re.escape(str(directory))}: cannot be read: \S", printed, re.MULTILINE), directory
 
 
 @pytest.mark.parametrize("text", ["[", "[]", None])

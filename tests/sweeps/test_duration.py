@@ -6,10 +6,7 @@ from typing import Any
 import pytest
 
 from gyral.runs.run_record import RunRecord
-from gyral.sweeps import grid
 from gyral.sweeps.duration import describe_seconds, expected_seconds, unfinished_jobs
-from tests.helpers.running import invoke
-from tests.sweeps.test_grid import SHORT
 
 
 def record(place: str, *words: str, seconds: float | None = 0.1, steps: int = 100) -> RunRecord:
@@ -48,16 +45,3 @@ def test_finished_jobs_are_not_counted() -> None:
 )
 def test_a_duration_has_one_unit(seconds: float, text: str) -> None:
     assert describe_seconds(seconds) == text
-
-
-def test_a_sweep_says_how_many_runs_are_left_and_how_long_they_take(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(grid, "LONG", 0.0)
-    command = ["-m", *SHORT, "model=rnn", "task=copy", f"hydra.sweep.dir={tmp_path}"]
-    first = invoke(*command, "seed=1,2").out.splitlines()
-    assert first[0].startswith(f"2 jobs in {tmp_path}, all with")
-    assert [line for line in first if line.startswith("The other job takes about ")] != []
-    again = invoke(*command, "seed=1,2,3").out.splitlines()
-    assert again[0].startswith(f"3 jobs in {tmp_path}, 2 DONE, about 1 s, all with")
-    assert not [line for line in again if line.startswith("The other")]

@@ -8,12 +8,11 @@ import shlex
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -34,6 +33,7 @@ SHORT = (
     "optimizer.lr=tag(log,interval(0.001,0.1))",
     "model.cell.hidden_size=range(4,17,4)",
 )
+QUICK = ("trainer.max_steps=4", "trainer.val_check_interval=2")
 
 
 def search(directory: Path, *arguments: str, trials: int = 3) -> Outcome:
@@ -45,27 +45,45 @@ def read(directory: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_search_resumes_with_new_trials_and_prints_importances(tmp_path: Path) -> None:
-    outcome = search(tmp_path, trials=1)
-    assert outcome.status == 0, outcome.err
-    assert "model.cell.eta is not an option of this configuration and is not searched" in outcome.out
-    assert len(read(tmp_path)) == 1
-    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("DONE")}
-    assert {path.parent.name for path in times} == {"trial_0"}
+class Resumed(NamedTuple):
+    """A search of one trial that was continued to three: its directory, both outputs, and the trials after each."""
 
-    outcome = search(tmp_path, trials=3)
-    assert outcome.status == 0, outcome.err
-    trials = read(tmp_path)
+    directory: Path
+    first: Outcome
+    second: Outcome
+    once: list[dict[str, str]]
+    trials: list[dict[str, str]]
+    summary: dict[str, Any]
+    kept: bool
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> Resumed:
+    directory = tmp_path_factory.mktemp("searches") / "resumed"
+    first = search(directory, *QUICK, trials=1)
+    assert first.status == 0, first.err
+    once, times = read(directory), {path: path.stat().st_mtime_ns for path in directory.rglob("DONE")}
+    second = search(directory, *QUICK, trials=3)
+    assert second.status == 0, second.err
+    kept = {path: path.stat().st_mtime_ns for path in times} == times and len(times) == 1
+    summary = json.loads((directory / "summary.json").read_text())
+    return Resumed(directory, first, second, once, read(directory), summary, kept)
+
+
+def test_a_search_resumes_with_new_trials_and_prints_importances(resumed: Resumed) -> None:
+    assert "model.cell.eta is not an option of this configuration and is not searched" in resumed.first.out
+    assert [trial["trial"] for trial in resumed.once] == ["0"]
+    assert resumed.kept
+
+    trials, summary, outcome = resumed.trials, resumed.summary, resumed.second
     assert [(trial["trial"], trial["state"]) for trial in trials] == [(str(n), "COMPLETE") for n in range(3)]
-    assert {path: path.stat().st_mtime_ns for path in times} == times
     assert len({trial["optimizer.lr"] for trial in trials}) == 3, "a resumed search draws new values"
     for trial in trials:
-        done = json.loads((tmp_path / f"trial_{trial['trial']}" / "DONE").read_text())
+        done = json.loads((resumed.directory / f"trial_{trial['trial']}" / "DONE").read_text())
         assert done["monitor"] == float(trial["val/loss"])
         assert 4 <= int(trial["model.cell.hidden_size"]) <= 16
         assert 0.001 <= float(trial["optimizer.lr"]) <= 0.1
 
-    summary = json.loads((tmp_path / "summary.json").read_text())
     best = min(trials, key=lambda trial: float(trial["val/loss"]))
     assert (summary["best"]["trial"], summary["best"]["value"]) == (int(best["trial"]), float(best["val/loss"]))
     assert set(summary["importances"]) == {"optimizer.lr", "model.cell.hidden_size"}
@@ -73,18 +91,44 @@ def test_a_search_resumes_with_new_trials_and_prints_importances(tmp_path: Path)
     assert summary["trials"] == {"complete": 3}
     for shown in ("Best trials", "Importance of each option", "Trials: 3 complete", "optimizer.lr"):
         assert shown in outcome.out
+    assert f" {float(best['val/loss']):.4g} " in outcome.out
     command = outcome.out.partition("The best: ")[2].strip()
     assert shlex.split(command) == summary["best"]["command"]
     config = compose_config(*shlex.split(command)[3:], hydra_too=True)
     assert str(config.optimizer.lr) == best["optimizer.lr"]
     assert config.hydra.mode is None, "one run, no search"
+    assert ACCURACY in tune.measures_of_trials([SimpleNamespace(number=0, user_attrs={})], resumed.directory)
+    assert tune.measures_of_trials([SimpleNamespace(number=9, user_attrs={})], resumed.directory) == ()
 
-    nothing_left = search(tmp_path, trials=3)
+
+def test_a_directory_keeps_one_search(resumed: Resumed) -> None:
+    directory, before = resumed.directory, read(resumed.directory)
+    other = search(directory, *QUICK, "trainer.max_steps=16", trials=9).error
+    assert other.startswith(f"hydra.sweep.dir={directory}: holds a search with other options (trainer.max_steps is 4")
+    with (directory / ".lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        running = search(directory, *QUICK, trials=9).error
+    assert running == f"hydra.sweep.dir={directory}: another search is running there"
+    nothing_left = search(directory, *QUICK, trials=len(before))
     assert nothing_left.status == 0
-    assert len(read(tmp_path)) == 3
-    assert f" {float(best['val/loss']):.4g} " in nothing_left.out
-    assert ACCURACY in tune.measures_of_trials([SimpleNamespace(number=0, user_attrs={})], tmp_path)
-    assert tune.measures_of_trials([SimpleNamespace(number=9, user_attrs={})], tmp_path) == ()
+    assert read(directory) == before
+
+
+def test_a_trial_that_a_released_version_has_left_resumes(resumed: Resumed) -> None:
+    directory = resumed.directory
+    study, storage = study_of(directory), storage_of(directory)
+    params = {**study.trials[0].params, "model.cell.hidden_size": 16}
+    study.add_trial(
+        optuna.create_trial(state=TrialState.RUNNING, params=params, distributions=study.trials[0].distributions)
+    )
+    # earlier versions have set no attributes of searches and their trials
+    with closing(sqlite3.connect(directory / "study.db")) as database, database:
+        database.execute("DELETE FROM trial_user_attributes WHERE key = 'search'")
+        database.execute("DELETE FROM study_user_attributes WHERE key LIKE 'search %'")
+    outcome = search(directory, *QUICK, trials=4)
+    assert outcome.status == 0, outcome.err
+    assert [(trial["trial"], trial["state"]) for trial in read(directory)] == [(str(n), "COMPLETE") for n in range(4)]
+    assert storage.get_all_trials(1)[3].params == params
 
 
 def test_the_best_trials_print_numbers_as_reports_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +183,7 @@ def test_a_search_whose_first_trials_all_fail_stops_early(tmp_path: Path) -> Non
 def test_a_value_that_is_not_finite_counts_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune, "MAX_INITIAL_FAILURES", 1)
     monkeypatch.setattr(loop, "summarize", lambda _: {"monitor": None, "parameters": 1, "steps": 1})
-    assert search(tmp_path, trials=1).status == 1
+    assert search(tmp_path, *QUICK, trials=1).status == 1
     (trial,) = read(tmp_path)
     assert (trial["state"], trial["reason"]) == ("FAIL", "val/loss is None, which is not a finite number")
 
@@ -206,17 +250,6 @@ def test_an_interval_needs_a_search(tmp_path: Path) -> None:
     assert error == "optimizer.lr=interval(0,1): must be a list of values; sweep=tune searches intervals"
 
 
-def test_a_directory_keeps_one_search(tmp_path: Path) -> None:
-    assert search(tmp_path, trials=1).status == 0
-    other = search(tmp_path, "trainer.max_steps=16", trials=2).error
-    assert other.startswith(f"hydra.sweep.dir={tmp_path}: holds a search with other options (trainer.max_steps is 24")
-    with (tmp_path / ".lock").open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        running = search(tmp_path, trials=2).error
-    assert running == f"hydra.sweep.dir={tmp_path}: another search is running there"
-    assert len(read(tmp_path)) == 1
-
-
 @pytest.mark.slow
 def test_killed_parallel_trials_resume(tmp_path: Path) -> None:
     arguments = [*SHORT, "trainer.max_steps=240", "launcher=joblib", "hydra.launcher.n_jobs=2"]
@@ -244,45 +277,32 @@ def study_of(directory: Path) -> Any:
     return optuna.load_study(study_name=str(directory), storage=storage_of(directory))
 
 
-def test_a_trial_that_a_released_version_has_left_resumes(tmp_path: Path) -> None:
-    assert search(tmp_path, trials=1).status == 0
-    study, storage = study_of(tmp_path), storage_of(tmp_path)
-    params = {**study.trials[0].params, "model.cell.hidden_size": 16}
-    study.add_trial(
-        optuna.create_trial(state=TrialState.RUNNING, params=params, distributions=study.trials[0].distributions)
-    )
-    # earlier versions have set no attributes of searches and their trials
-    with closing(sqlite3.connect(tmp_path / "study.db")) as database, database:
-        database.execute("DELETE FROM trial_user_attributes WHERE key = 'search'")
-        database.execute("DELETE FROM study_user_attributes WHERE key LIKE 'search %'")
-    outcome = search(tmp_path, trials=2)
-    assert outcome.status == 0, outcome.err
-    assert [(trial["trial"], trial["state"]) for trial in read(tmp_path)] == [("0", "COMPLETE"), ("1", "COMPLETE")]
-    assert storage.get_all_trials(1)[1].params == params
-
-
 def test_a_trial_of_another_search_is_taken_only_when_that_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other search is another directory with the same study; its mark is not renewed, because it is not running."""
-    monkeypatch.setattr(ownership, "GRACE", 1.0)
-    monkeypatch.setattr(tune, "POLL", 0.2)
     storage = f"hydra.sweeper.storage=sqlite:///{tmp_path}/study.db", "hydra.sweeper.study=shared"
-    assert search(tmp_path / "other", *storage, trials=1).status == 0
+    assert search(tmp_path / "other", *QUICK, *storage, trials=1).status == 0
     study = optuna.load_study(study_name="shared", storage=f"sqlite:///{tmp_path}/study.db")
     trial = study.ask(study.trials[0].distributions)
     trial.set_user_attr(ownership.MARK, study.trials[0].user_attrs[ownership.MARK])
     directory = tmp_path / "other" / "trial_1"
     directory.mkdir()
+    waited = [0.0]
     with (directory / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a job of SLURM that has outlived its search
-        timer = threading.Timer(2.0, lambda: fcntl.flock(lock, fcntl.LOCK_UN))
-        timer.start()
-        start = time.monotonic()
-        outcome = search(tmp_path / "own", *storage, trials=2)
-        timer.join()
+
+        def sleep(seconds: float) -> None:
+            waited.append(waited[-1] + seconds)
+            if waited[-1] >= 2 * ownership.GRACE:
+                fcntl.flock(lock, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(tune, "POLL", ownership.GRACE / 2)
+        monkeypatch.setattr(tune, "time", SimpleNamespace(sleep=sleep))
+        monkeypatch.setattr(ownership, "time", SimpleNamespace(monotonic=lambda: waited[-1]))
+        outcome = search(tmp_path / "own", *QUICK, *storage, trials=2)
     assert outcome.status == 0, outcome.err
-    assert time.monotonic() - start > 2
+    assert waited[-1] == 2 * ownership.GRACE
     assert "Waiting for trials that other searches run: 1 " in outcome.out + outcome.err
     assert "The search of trial 1 has ended; the trial is continued" in outcome.out + outcome.err
     assert [trial["state"] for trial in read(tmp_path / "own")] == ["COMPLETE"] * 2

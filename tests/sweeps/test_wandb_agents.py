@@ -11,9 +11,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from gyral.config.groups import choices, served
 from gyral.reports import catalogue as sweeps
+from tests.helpers.found import at_least
 from tests.helpers.running import compose_config, invoke
 
-GRIDS = sorted(served("sweep"))
+GRIDS = at_least(51, sorted(served("sweep")))
 SEARCHES = [("task=copy",), ("task=recall", "model=rum")]
 
 

@@ -1,25 +1,31 @@
 """Several processes compute what one does, keep one record of it, fail and stop together, and leave nothing behind."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 import torch
+from hydra.core.global_hydra import GlobalHydra
 from pytorch_lightning import Callback
 from torch import distributed
 
 from gyral.core.collectives import local_rows
 from gyral.data.batching import Batch
 from gyral.tasks.base import SequenceTask
+from gyral.training.ddp import peers
 from gyral.training.ddp.strategy import DDP
 from tests.helpers.engines import free_port
 from tests.helpers.processes import children, other_processes, wait_for_end
@@ -187,24 +193,76 @@ def test_a_resumed_run_in_two_processes_is_equal_bit_for_bit(tmp_path: Path, tex
 
 def stop_and_resume(directory: Path, text: tuple[str, ...]) -> Path:
     """Stop a run of two processes by a signal to the second one, in a pass whose last window has no targets for it."""
-    step = SequenceTask.training_step
+    step, first = SequenceTask.training_step, os.getpid()
 
     def ask_to_stop(task: SequenceTask, *arguments: Any) -> Any:
-        if task.global_step == 10:
-            os.kill(*other_processes(), signal.SIGTERM)
-            time.sleep(0.1)  # on one core, the signal may arrive later
+        if task.global_step == 10 and os.getpid() != first:
+            os.kill(os.getpid(), signal.SIGTERM)
         return step(task, *arguments)
 
     with pytest.MonkeyPatch.context() as context:
-        context.setattr(SequenceTask, "training_step", ask_to_stop)
-        outcome = invoke(*text, *TWO, f"hydra.run.dir={directory}")
-    assert outcome.status == 130, outcome.err
-    assert f"resume={directory}" in outcome.err
-    assert load_last(directory)["global_step"] == 11, "the second process has not received the signal"
-    assert not (directory / "FAILED").exists()
-    outcome = invoke(f"resume={directory}")
+        context.setattr(peers, "subprocess", SimpleNamespace(Popen=ForkedPython, PIPE=subprocess.PIPE))
+        with context.context() as stopping:
+            stopping.setattr(SequenceTask, "training_step", ask_to_stop)
+            outcome = invoke(*text, *TWO, f"hydra.run.dir={directory}")
+        assert outcome.status == 130, outcome.err
+        assert f"resume={directory}" in outcome.err
+        assert load_last(directory)["global_step"] == 11, "the second process has not received the signal"
+        assert not (directory / "FAILED").exists()
+        outcome = invoke(f"resume={directory}")
     assert outcome.status == 0, outcome.err
     return directory
+
+
+class ForkedPython:
+    """Executes `python -c <code>` in a fork of this process, which has imported everything, as `subprocess.Popen` does.
+
+    Slow tests start real processes.
+    """
+
+    def __init__(self, command: list[str], env: dict[str, str], stdin: int, pass_fds: list[int]) -> None:
+        python, option, code = command
+        assert (python, option, stdin) == (sys.executable, "-c", subprocess.PIPE)
+        assert f"({pass_fds[0]})" in code, "the connection is not inherited"
+        assert {*sys.path} - {""} <= {*env["PYTHONPATH"].split(os.pathsep)}
+        self._status: int | None = None
+        self._waiting = threading.Lock()
+        reading, writing = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(writing)  # at its end this process ends
+            self._execute(code, env, reading)
+        os.close(reading)
+        self.stdin = os.fdopen(writing, "wb")
+
+    @staticmethod
+    def _execute(code: str, env: dict[str, str], reading: int) -> NoReturn:
+        try:
+            sys.stdin = os.fdopen(reading)
+            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+            os.environ.clear()
+            os.environ.update(env)
+            logging.getLogger().handlers.clear()  # they write to the log of the first process
+            GlobalHydra.instance().clear()
+            exec(code, {"__name__": "__main__"})
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+
+    def poll(self, options: int = os.WNOHANG) -> int | None:
+        with self._waiting:
+            if self._status is None:
+                ended, status = os.waitpid(self.pid, options)
+                self._status = os.waitstatus_to_exitcode(status) if ended else None
+            return self._status
+
+    def wait(self) -> int:
+        return self.poll(0) or 0
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
 
 
 @pytest.mark.slow

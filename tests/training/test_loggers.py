@@ -102,6 +102,11 @@ def test_resuming_without_a_file_starts_one(path: Path) -> None:
     assert [row["step"] for row in rows(path)] == ["5"]
 
 
+SHORT = (
+    *(option for option in SMALL_COPY if option != "logger=none"),
+    "trainer.max_steps=2",
+    "trainer.val_check_interval=2",
+)
 REFERENCE = ("model=gru", "model.backend=reference")  # compiled kernels are in the home
 
 
@@ -156,11 +161,10 @@ def test_the_settings_of_the_user_come_before_the_defaults_and_after_the_options
         "WANDB_DIR": str(tmp_path / "elsewhere"),
     }
     (tmp_path / "elsewhere").mkdir()
-    small = [option for option in SMALL_COPY if option != "logger=none"]
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():
             patch.setenv(name, value)
-        outcome = invoke(*small, *REFERENCE, "logger.wandb.group=chosen", f"hydra.run.dir={tmp_path}/run")
+        outcome = invoke(*SHORT, *REFERENCE, "logger.wandb.group=chosen", f"hydra.run.dir={tmp_path}/run")
         wandb.teardown()
     assert outcome.status == 0, outcome.err
     [path] = (tmp_path / "elsewhere").rglob("offline-run-*")
@@ -176,10 +180,9 @@ def test_the_settings_of_the_user_come_before_the_defaults_and_after_the_options
 def test_wandb_is_offline_or_disabled_as_its_command_has_set_it(tmp_path: Path, mode: str) -> None:
     (tmp_path / "wandb").mkdir()
     (tmp_path / "wandb" / "settings").write_text(f"[default]\nmode = {mode}\n")  # what `wandb offline` writes
-    small = [option for option in SMALL_COPY if option != "logger=none"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_API_KEY", "0" * 40)
-        outcome = invoke(*small, *REFERENCE, f"hydra.run.dir={tmp_path}/run")
+        outcome = invoke(*SHORT, *REFERENCE, f"hydra.run.dir={tmp_path}/run")
         wandb.teardown()
     assert outcome.status == 0, outcome.err
     assert len([*(tmp_path / "run").rglob("offline-run-*")]) == (mode == "offline")

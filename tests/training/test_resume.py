@@ -1,6 +1,7 @@
 """Runs that were killed, stopped or spoiled end bit-equal to one that nothing happened to, and say what is wrong."""
 
 import fcntl
+import functools
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +22,9 @@ from omegaconf import OmegaConf
 
 from gyral import train
 from gyral.cells.gru import GRUCell
-from gyral.core.signals import SECOND
+from gyral.core import signals
+from gyral.core.errors import OptionError
+from gyral.runs.directory import load_run
 from gyral.tasks.base import SequenceTask
 from gyral.training import build, checkpoints
 from tests.faults import forks
@@ -30,6 +34,7 @@ from tests.helpers.running import (
     SMALL_COPY,
     SMALL_PROGRAMS,
     SMALL_RECALL,
+    Outcome,
     assert_same,
     assert_same_run,
     invoke,
@@ -50,7 +55,13 @@ PLATEAU = (
     "optimizer.lr=0.3",
 )
 CURRICULUM = (*SMALL_PROGRAMS, "model=gru", "scheduler=recent_best", "optimizer.lr=0.003")
-CHEAP = (*SMALL_RECALL, "model=gru", "optimizer.lr=0.001")
+CHEAP = (
+    *SMALL_RECALL,
+    "model=gru",
+    "optimizer.lr=0.001",
+    "trainer.max_steps=12",
+    "trainer.val_check_interval=4",
+)
 # on a text, of which a pass is 9 steps
 TEXT = {
     "gru": ("model=gru", "optimizer=adam"),
@@ -132,12 +143,39 @@ def test_a_run_killed_at_several_points_ends_bit_equal(
     assert not list(killed.rglob("*.tmp"))
 
 
+def copy_and_continue(tmp_path: Path, arguments: tuple[str, ...], points: list[list[Any]]) -> tuple[Path, Path, str]:
+    """Do what `kill_and_continue` does within this process: a copy of a run made at a point is what a kill leaves."""
+    directories = [tmp_path / name for name in ("whole", *map(str, range(len(points))))]
+    printed = ""
+    for index, directory in enumerate(directories):
+        words = [f"resume={directory}"] if index else [*arguments, f"hydra.run.dir={directory}"]
+        with pytest.MonkeyPatch.context() as context:
+            for point, target in zip(points[index:], directories[index + 1 :], strict=True):
+                killing.arm(*point, act=functools.partial(copy_once, directory, target), patch=context.setattr)
+                break  # the next one is left by the resumed run
+            outcome = invoke(*words)
+        assert outcome.status == 0, outcome.err
+        printed += outcome.err
+    return directories[0], directories[-1], printed
+
+
+def copy_once(directory: Path, target: Path) -> None:
+    if not target.exists():
+        shutil.copytree(directory, target)
+
+
 @pytest.mark.parametrize(
-    "model", [pytest.param(model, marks=() if model == "rum" else pytest.mark.slow) for model in TEXT]
+    ("model", "interrupt"),
+    [
+        ("rum", copy_and_continue),
+        *(pytest.param(model, kill_and_continue, marks=pytest.mark.slow) for model in TEXT),
+    ],
 )
-def test_a_run_killed_inside_a_text_resumes_with_its_carried_state(tmp_path: Path, model: str) -> None:
+def test_a_run_killed_inside_a_text_resumes_with_its_carried_state(
+    tmp_path: Path, model: str, interrupt: Callable[..., tuple[Path, Path, str]]
+) -> None:
     points = TEXT_POINTS[model]
-    whole, killed, printed = kill_and_continue(tmp_path, (*small_text(tmp_path), *TEXT[model]), points)
+    whole, killed, printed = interrupt(tmp_path, (*small_text(tmp_path), *TEXT[model]), points)
     assert "one pass over the training text takes 9 steps" in printed
     assert printed.count("Resuming from") == len(points)
     assert any(leaf.abs().sum() > 0 for leaf in load_last(whole)["carried"])
@@ -184,22 +222,16 @@ def test_a_killed_run_of_awd_lstm_ends_bit_equal(tmp_path: Path) -> None:
     assert results[0]["test/loss"] != results[0]["test/dynamic_loss"]
 
 
-@pytest.mark.parametrize(
-    ("point", "step"),
-    [
-        ("after_replace", 6),  # a row of metrics.csv is due at the very step of the checkpoint
-        ("after_replace", 24),  # trained to the end, not tested
-        ("in_test", 24),
-    ],
-)
-def test_a_kill_right_after_a_checkpoint_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, step: int
-) -> None:
-    """A copy of the directory made at some moment is what a kill at that moment leaves."""
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    with monkeypatch.context() as context:
-        killing.arm(point, step, act=lambda: shutil.copytree(whole, killed), patch=context.setattr)
-        assert invoke(*CHEAP, f"hydra.run.dir={whole}").status == 0
+MOMENTS = [
+    ("after_replace", 6),  # a row of metrics.csv is due at the very step of the checkpoint
+    ("after_replace", 12),  # trained to the end, not tested
+    ("in_test", 12),
+]
+
+
+@pytest.mark.parametrize(("point", "step"), MOMENTS)
+def test_a_kill_right_after_a_checkpoint_loses_nothing(whole: Path, tmp_path: Path, point: str, step: int) -> None:
+    killed = Path(shutil.copytree(whole.with_name(f"{point} {step}"), tmp_path / "killed"))
     outcome = invoke(f"resume={killed}")
     assert outcome.status == 0, outcome.err
     assert_same_run(whole, killed)
@@ -264,22 +296,40 @@ def interrupt_at(
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of CHEAP that nothing happened to. Tests copy it before they change anything."""
+    """A run of CHEAP that nothing happened to. Tests copy it before they change anything.
+
+    Beside it are its copies of `MOMENTS`. A copy made at some moment is what a kill at that moment leaves.
+    """
     directory = tmp_path_factory.mktemp("runs") / "whole"
-    outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
+    with pytest.MonkeyPatch.context() as context:
+        for point, step in MOMENTS:
+            leave = functools.partial(copy_once, directory, directory.with_name(f"{point} {step}"))
+            killing.arm(point, step, act=leave, patch=context.setattr)
+        outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
     assert outcome.status == 0, outcome.err
     return directory
 
 
 @pytest.fixture(scope="module")
 def stopped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same run stopped by Ctrl-C in step 13, with its last checkpoint after that step."""
+    """The same run stopped by Ctrl-C in step 7, with its last checkpoint after that step."""
     directory = tmp_path_factory.mktemp("runs") / "stopped"
     with pytest.MonkeyPatch.context() as monkeypatch:
-        interrupt_at(monkeypatch, 12)
+        interrupt_at(monkeypatch, 6)
         outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
-    assert outcome.status == 130, outcome.err
+    check_stopped(outcome, directory, saved=7)
     return directory
+
+
+def check_stopped(outcome: Outcome, directory: Path, saved: int) -> None:
+    """Check that a signal has stopped a run, with a checkpoint after a number of steps."""
+    assert outcome.status == 130, outcome.err
+    assert f"python -m src.train resume={directory}" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert not (directory / "DONE").exists()
+    assert not (directory / "FAILED").exists()
+    assert load_last(directory)["global_step"] == saved
+    assert outcome.handlers_put_back, "Ctrl-C does something else afterwards"
 
 
 @pytest.fixture
@@ -300,12 +350,13 @@ def snapshot(directory: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("point", "step", "number", "saved"),
     [
-        ("before_step", 5, signal.SIGINT, 6),
-        ("before_step", 23, signal.SIGHUP, 24),
+        pytest.param("before_step", 5, signal.SIGINT, 6, marks=pytest.mark.slow),  # `stopped_run` is stopped so, too
+        ("in_test", 12, signal.SIGHUP, 12),
         ("in_validation", 8, signal.SIGTERM, 8),
         ("before_replace", 9, signal.SIGUSR1, 10),
-        pytest.param("before_step", 13, signal.SIGUSR2, 14, marks=pytest.mark.slow),
-        pytest.param("before_replace", 24, signal.SIGTERM, 24, marks=pytest.mark.slow),
+        pytest.param("before_step", 11, signal.SIGHUP, 12, marks=pytest.mark.slow),
+        pytest.param("before_step", 7, signal.SIGUSR2, 8, marks=pytest.mark.slow),
+        pytest.param("before_replace", 12, signal.SIGTERM, 12, marks=pytest.mark.slow),
     ],
 )
 def test_a_signal_writes_a_checkpoint_and_prints_the_resume_command(
@@ -317,13 +368,7 @@ def test_a_signal_writes_a_checkpoint_and_prints_the_resume_command(
         killing.arm(point, step, lambda: os.kill(os.getpid(), number), context.setattr)
         outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
     signal.signal(signal.SIGHUP, former)
-    assert outcome.status == 130
-    assert f"python -m src.train resume={directory}" in outcome.err
-    assert "Traceback" not in outcome.err
-    assert not (directory / "DONE").exists()
-    assert not (directory / "FAILED").exists()
-    assert load_last(directory)["global_step"] == saved
-    assert outcome.handlers_put_back, "Ctrl-C does something else afterwards"
+    check_stopped(outcome, directory, saved)
 
     outcome = invoke(f"resume={directory}")
     assert outcome.status == 0, outcome.err
@@ -336,27 +381,15 @@ def test_a_program_that_exits_in_a_run_is_a_failure(tmp_path: Path, monkeypatch:
     assert "SystemExit" in (tmp_path / "FAILED").read_text()
 
 
-def test_ctrl_c_during_the_test_prints_the_resume_command(
-    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = tmp_path / "run"
-    interrupt_at(monkeypatch, 24, "test_step")
-    outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
-    assert outcome.status == 130
-    assert f"python -m src.train resume={directory}" in outcome.err
-    assert not (directory / "DONE").exists()
-    assert invoke(f"resume={directory}").status == 0
-    assert_same_run(whole, directory)
-
-
 def test_a_second_ctrl_c_stops_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = SequenceTask.training_step
+    original, now = SequenceTask.training_step, [100.0]
+    monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def twice(task: SequenceTask, *arguments: Any) -> Any:
         if task.global_step == 7:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)  # at once: one Ctrl-C that arrived twice, as from a shell and a parent
-            time.sleep(2 * SECOND)
+            now[0] += 2 * signals.SECOND
             os.kill(os.getpid(), signal.SIGINT)
             pytest.fail("the second one did not stop it")
         return original(task, *arguments)
@@ -367,15 +400,13 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert not (tmp_path / "FAILED").exists()
 
 
-@pytest.mark.parametrize(
-    "gap", [pytest.param(0, marks=pytest.mark.slow), 0.005, 0.02, pytest.param(0.05, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("gap", [0.02, *(pytest.param(gap, marks=pytest.mark.slow) for gap in (0, 0.005, 0.05))])
 @pytest.mark.parametrize("moment", [0, *(pytest.param(moment, marks=pytest.mark.slow) for moment in range(1, 10))])
 def test_two_sigterms_leave_a_checkpoint(
     gap: float, moment: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SLURM sends them some milliseconds apart. The second one may arrive while the checkpoint is written."""
-    started = threading.Event()
+    started, sent = threading.Event(), threading.Event()
     original = SequenceTask.training_step
     save = checkpoints.SafeCheckpointIO.save_checkpoint
 
@@ -383,6 +414,8 @@ def test_two_sigterms_leave_a_checkpoint(
         if task.global_step == 4:
             started.set()
             time.sleep(0.002 * moment)
+        if task.global_step == 10:  # before the run ends, however slow the other thread is
+            assert sent.wait(60)
         return original(task, *arguments)
 
     def slow_save(*arguments: Any, **options: Any) -> None:
@@ -393,6 +426,7 @@ def test_two_sigterms_leave_a_checkpoint(
         started.wait()
         time.sleep(0.001 * moment)
         os.kill(os.getpid(), signal.SIGTERM)
+        sent.set()
         time.sleep(gap)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -412,14 +446,14 @@ def test_a_closed_terminal_does_not_stop_a_run_under_nohup(tmp_path: Path, monke
     former = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
         interrupt_at(monkeypatch, 5, number=signal.SIGHUP)
-        assert invoke(*CHEAP, f"hydra.run.dir={tmp_path}").status == 0
+        assert invoke(*CHEAP, "trainer.max_steps=6", f"hydra.run.dir={tmp_path}").status == 0
     finally:
         signal.signal(signal.SIGHUP, former)
 
 
 @pytest.mark.parametrize("same_command", [True, False], ids=["same command", "resume"])
-def test_done_is_not_trained_again(whole: Path, tmp_path: Path, same_command: bool) -> None:
-    directory = Path(shutil.copytree(whole, tmp_path / "run"))
+def test_done_is_not_trained_again(whole: Path, same_command: bool) -> None:
+    directory = whole
     before = snapshot(directory)
     times = {path: path.stat().st_mtime_ns for path in (directory / "checkpoints").iterdir()}
     outcome = invoke(*CHEAP, f"hydra.run.dir={directory}") if same_command else invoke(f"resume={directory}")
@@ -428,13 +462,6 @@ def test_done_is_not_trained_again(whole: Path, tmp_path: Path, same_command: bo
     assert "test loss" in outcome.out
     assert snapshot(directory) == before
     assert {path: path.stat().st_mtime_ns for path in (directory / "checkpoints").iterdir()} == times
-
-
-def test_the_same_command_resumes_at_the_saved_step(stopped: Path, whole: Path) -> None:
-    outcome = invoke(*CHEAP, f"hydra.run.dir={stopped}")
-    assert outcome.status == 0, outcome.err
-    assert f"Resuming from {stopped / 'checkpoints' / 'last.ckpt'}" in outcome.err
-    assert_same_run(whole, stopped)
 
 
 def test_a_run_resumes_with_the_defaults_that_it_began_with(
@@ -446,9 +473,12 @@ def test_a_run_resumes_with_the_defaults_that_it_began_with(
     assert_same_run(whole, stopped)
 
 
-def test_another_logger_or_data_directory_is_the_same_run(stopped: Path, whole: Path, tmp_path: Path) -> None:
+def test_the_same_command_resumes_with_another_logger_or_data_directory(
+    stopped: Path, whole: Path, tmp_path: Path
+) -> None:
     outcome = invoke(*CHEAP, "logger=csv", f"paths.data_dir={tmp_path}", f"hydra.run.dir={stopped}")
     assert outcome.status == 0, outcome.err
+    assert f"Resuming from {stopped / 'checkpoints' / 'last.ckpt'}" in outcome.err
     assert_same_run(whole, stopped)
 
 
@@ -458,7 +488,7 @@ def test_another_logger_or_data_directory_is_the_same_run(stopped: Path, whole: 
         ("optimizer.lr=0.5", "optimizer.lr is 0.001 there and 0.5 here"),
         ("model=lstm", "model.cell._target_ is gyral.cells.gru.GRUCell there and gyral.cells.lstm.LSTMCell here"),
         pytest.param("seed=2", "seed is 1 there and 2 here", marks=pytest.mark.slow),
-        ("trainer.max_steps=30", "trainer.max_steps is 24 there and 30 here"),
+        pytest.param("trainer.max_steps=30", "trainer.max_steps is 12 there and 30 here", marks=pytest.mark.slow),
     ],
 )
 def test_another_configuration_in_the_directory_is_refused(stopped: Path, override: str, expected: str) -> None:
@@ -484,7 +514,6 @@ def test_a_directory_in_use_is_refused(stopped: Path) -> None:
         for arguments in ([f"resume={stopped}"], [*CHEAP, f"hydra.run.dir={stopped}"]):
             assert invoke(*arguments).error == f"hydra.run.dir={stopped}: another process is running there"
     assert snapshot(stopped) == before
-    assert invoke(f"resume={stopped}").status == 0
 
 
 class RunsCode:
@@ -542,22 +571,44 @@ def make_directory(path: Path) -> None:
     path.mkdir()
 
 
+SPOILED = [
+    (empty, "damaged or not a checkpoint"),
+    (randomize, "damaged or not a checkpoint"),
+    (plant_pickle, "damaged or not a checkpoint"),
+    (plant_torch_pickle, "execute code"),
+    (strip, "was not written by a training run"),
+    (replace_by_tensor, "was not written by a training run"),
+    (replace_by_another_model, "of another model"),
+    (flip_a_byte, "is damaged: a checksum does not match"),
+]
+
+
+def test_a_spoiled_checkpoint_is_refused(stopped: Path, tmp_path: Path) -> None:
+    path = stopped / "checkpoints" / "last.ckpt"
+    task = build.build_task(load_run(stopped).config)
+    for spoil, said in SPOILED:
+        shutil.copyfile(path, spoiled := tmp_path / f"{spoil.__name__}.ckpt")
+        spoil(spoiled)
+        with pytest.raises(OptionError) as raised:
+            checkpoints.validate_checkpoint(task, spoiled)
+        assert str(raised.value).startswith(f"checkpoint={spoiled}: ")
+        assert said in str(raised.value)
+        assert not (tmp_path / "ran").exists(), "the pickle's code ran"
+
+
 @pytest.mark.parametrize(
     ("spoil", "said", "entry"),
     [
-        (empty, "damaged or not a checkpoint", "train"),
-        pytest.param(randomize, "damaged or not a checkpoint", "train", marks=pytest.mark.slow),
-        (plant_pickle, "damaged or not a checkpoint", "train"),
+        *(pytest.param(*spoiled, "train", marks=pytest.mark.slow) for spoiled in SPOILED if spoiled[0] != flip_a_byte),
         (plant_torch_pickle, "execute code", "train"),
-        (strip, "was not written by a training run", "train"),
-        pytest.param(replace_by_tensor, "was not written by a training run", "train", marks=pytest.mark.slow),
-        (replace_by_another_model, "of another model", "train"),
         (plant_torch_pickle, "execute code", "evaluate"),
         (flip_a_byte, "is damaged: a checksum does not match", "evaluate"),
         pytest.param(replace_by_another_model, "of another model", "evaluate", marks=pytest.mark.slow),
     ],
 )
-def test_a_spoiled_checkpoint_is_refused(stopped: Path, spoil: Callable[[Path], None], said: str, entry: str) -> None:
+def test_a_command_refuses_a_spoiled_checkpoint_and_changes_nothing(
+    stopped: Path, spoil: Callable[[Path], None], said: str, entry: str
+) -> None:
     path = stopped / "checkpoints" / "last.ckpt"
     path.with_name("previous.ckpt").unlink()  # it would be used instead
     spoil(path)
@@ -577,7 +628,7 @@ def test_a_spoiled_checkpoint_is_refused(stopped: Path, spoil: Callable[[Path], 
 def test_the_previous_checkpoint_replaces_a_damaged_one(
     tmp_path: Path, whole: Path, spoil: Callable[[Path], None]
 ) -> None:
-    """It is of step 21; in metrics.csv and examples.txt, there is more already."""
+    """It is of step 9; in metrics.csv and examples.txt, there is more already."""
     directory = Path(shutil.copytree(whole, tmp_path / "run"))
     path = directory / "checkpoints" / "last.ckpt"
     (directory / "DONE").unlink()
@@ -585,7 +636,7 @@ def test_the_previous_checkpoint_replaces_a_damaged_one(
     outcome = invoke(f"resume={directory}")
     assert outcome.status == 0, outcome.err
     (line,) = (line for line in outcome.err.splitlines() if str(path) in line and "Resuming" not in line)
-    assert line.endswith("the previous checkpoint is used (step 21)")
+    assert line.endswith("the previous checkpoint is used (step 9)")
     assert (path.with_name("damaged.ckpt")).exists() == (spoil is not Path.unlink)
     assert_same_run(whole, directory)
     assert (directory / "examples.txt").read_text() == (whole / "examples.txt").read_text()
@@ -675,7 +726,7 @@ def test_a_retried_run_ends_bit_equal(tmp_path: Path, whole: Path, monkeypatch: 
 
 
 def test_a_full_disk_fails_the_run_with_one_line_and_keeps_the_last_good_checkpoint(
-    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = torch.save
 
@@ -692,5 +743,3 @@ def test_a_full_disk_fails_the_run_with_one_line_and_keeps_the_last_good_checkpo
     assert (tmp_path / "FAILED").exists()
     assert load_last(tmp_path)["global_step"] == 6
     assert not list((tmp_path / "checkpoints").glob("*.tmp"))
-    assert invoke(f"resume={tmp_path}").status == 0
-    assert_same_run(whole, tmp_path)

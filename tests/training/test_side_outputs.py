@@ -26,10 +26,11 @@ from gyral.training.callbacks.memory_trace import MemoryTraces
 from gyral.training.callbacks.norms import Norms
 from gyral.training.callbacks.positions import Positions
 from gyral.training.wandb_run import FINISH_TIMEOUT, GRACE, INIT_TIMEOUT
+from tests.helpers.processes import children
 from tests.helpers.running import ROOT, SMALL_ALGORITHM, SMALL_RECALL, Outcome, invoke, small_text
+from tests.helpers.written import metrics
 
 RUM = (*SMALL_RECALL, "model=rum")
-OWN_LOGGER = "+logger.mine._target_=tests.training.test_side_outputs."
 
 
 class Failing(DummyLogger):
@@ -95,59 +96,54 @@ def check(outcome: Outcome, directory: Path, said: str) -> None:
     assert "Traceback" not in outcome.err
 
 
-@pytest.mark.parametrize(
-    ("target", "said"),
-    [
-        ("Failing", "logger.mine: no route to the server; metrics.csv has all metrics"),
-        ("Hanging", "logger.mine: no answer in 0.2 seconds; metrics.csv has all metrics"),
-        ("unavailable", "logger.mine: the server is being upgraded; metrics.csv has all metrics"),
-    ],
-)
-def test_a_logger_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, said: str) -> None:
+def test_loggers_fail_one_by_one_and_another_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     within = side_outputs.within
-    monkeypatch.setattr(side_outputs, "within", lambda _, *rest, **options: within(0.2, *rest, **options))
-    check(invoke(*RUM, OWN_LOGGER + target, f"hydra.run.dir={tmp_path}/run"), tmp_path / "run", said)
 
+    def within_less(seconds: float, function: Any, *rest: Any, **options: Any) -> Any:
+        hangs = isinstance(getattr(function, "__self__", None), Hanging)
+        return within(0.2 if hangs else seconds, function, *rest, **options)
 
-def test_a_logger_without_an_experiment_logs(tmp_path: Path) -> None:
+    monkeypatch.setattr(side_outputs, "within", within_less)
     Counting.steps.clear()
-    assert invoke(*RUM, OWN_LOGGER + "Counting", f"hydra.run.dir={tmp_path}/run").status == 0
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "tensorboard").touch()  # a file in place of the folder
+    options = [option for option in RUM if option != "logger=none"]
+    own = [f"+logger.{target.lower()}._target_={__name__}.{target}" for target in ("Failing", "Hanging", "Counting")]
+    absent = f"+logger.absent._target_={__name__}.unavailable"
+    outcome = invoke(*options, "logger=tensorboard", *own, absent, f"hydra.run.dir={tmp_path}/run")
+    for said in (
+        "logger.failing: no route to the server; metrics.csv has all metrics",
+        "logger.hanging: no answer in 0.2 seconds; metrics.csv has all metrics",
+        "logger.absent: the server is being upgraded; metrics.csv has all metrics",
+        "logger.tensorboard: ",
+    ):
+        check(outcome, tmp_path / "run", said)
+    assert "logger.counting" not in outcome.err
     assert set(range(1, 24, 2)) <= set(Counting.steps)
 
 
-def test_tensorboard_whose_folder_is_a_file(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "tensorboard").touch()
-    options = [option for option in RUM if option != "logger=none"]
-    outcome = invoke(*options, "logger=tensorboard", f"hydra.run.dir={tmp_path}/run")
-    check(outcome, tmp_path / "run", "logger.tensorboard: ")
-
-
 @pytest.mark.parametrize(
-    ("callback", "name", "method", "failure"),
+    "failures",
     [
-        (Examples, "default", "inspect", out_of_memory),
-        (Examples, "default", "inspect", full_disk),
-        (Examples, "default", "begin", no_permission),
-        (Cosines, "cosines", "inspect", full_disk),
-        (Norms, "norms", "inspect", out_of_memory),
-        (MemoryTraces, "memory_trace", "inspect", no_permission),
-        (Positions, "positions", "inspect", full_disk),
-        (Positions, "positions", "begin", full_disk),
+        {(Examples, "inspect"): out_of_memory, (Cosines, "inspect"): full_disk, (Norms, "inspect"): out_of_memory,
+         (Positions, "inspect"): full_disk},
+        {(Examples, "begin"): no_permission, (Positions, "begin"): full_disk},
+        {(MemoryTraces, "inspect"): no_permission},
     ],
-)
+    ids=["inspect", "begin", "memory"],
+)  # fmt: skip
 def test_what_is_recorded_after_validations(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    callback: Any,
-    name: str,
-    method: str,
-    failure: Callable[..., Any],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: dict[tuple[Any, str], Callable[..., Any]]
 ) -> None:
-    monkeypatch.setattr(callback, method, failure)
-    options = {"memory_trace": (*SMALL_ALGORITHM, "model=lantm"), "positions": small_text(tmp_path)}.get(name, RUM)
-    outcome = invoke(*options, f"callbacks={name}", f"hydra.run.dir={tmp_path}/run")
-    check(outcome, tmp_path / "run", f"{callback.__name__}: ")
+    options = (*small_text(tmp_path), "model=rum")
+    if (MemoryTraces, "inspect") in failures:
+        options = (*SMALL_ALGORITHM, "model=lantm")
+    for (callback, method), failure in failures.items():
+        monkeypatch.setattr(callback, method, failure)
+        options = (*options, f"+callbacks.{callback.__name__}._target_={callback.__module__}.{callback.__name__}")
+    outcome = invoke(*options, "~callbacks.examples", f"hydra.run.dir={tmp_path}/run")
+    for callback, _ in failures:
+        check(outcome, tmp_path / "run", f"{callback.__name__}: ")
 
 
 def test_the_plot_of_the_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,15 +153,16 @@ def test_the_plot_of_the_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_settings_of_matplotlib_of_the_user_do_not_change_a_plot(tmp_path: Path) -> None:
-    assert invoke(*RUM, f"hydra.run.dir={tmp_path}/run").status == 0
-    plain = loss_curve.plot_losses(tmp_path / "run").read_bytes()
+    run = metrics(tmp_path, "step,train/loss,val/loss\n1,0.5,\n1,,0.6\n3,0.4,\n3,,0.5\n")
+    plain = loss_curve.plot_losses(run).read_bytes()
     with matplotlib.rc_context({"text.usetex": True, "axes.grid": True, "figure.autolayout": True}):
-        assert loss_curve.plot_losses(tmp_path / "run").read_bytes() == plain
+        assert loss_curve.plot_losses(run).read_bytes() == plain
 
 
 def test_the_comparison_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep_report, "print_comparison", out_of_memory)
-    outcome = invoke("-m", *RUM, "seed=1", f"hydra.sweep.dir={tmp_path}/sweep")
+    short = ("trainer.max_steps=2", "trainer.val_check_interval=2")
+    outcome = invoke("-m", *RUM, *short, "seed=1", f"hydra.sweep.dir={tmp_path}/sweep")
     assert outcome.status == 0, outcome.err
     said = "The comparison of the runs: no memory is left; to print it: python -m src.report sweep="
     assert f"{said}{tmp_path}" in outcome.err
@@ -180,9 +177,20 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def wandb_cores(process: int) -> list[int]:
     """Return the ids of the processes wandb-core that a process has started."""
-    command = ["ps", "-o", "pid=,args=", "--ppid", str(process)]
-    children = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    return [int(line.split()[0]) for line in children.splitlines() if "wandb-core" in line]
+    try:
+        found = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children(process)}
+    except OSError:  # a thread or a process has ended meanwhile
+        return []
+    return [int(child) for child, command in found.items() if b"wandb-core" in command]
+
+
+def wait_for_wandb_cores(process: int) -> list[int]:
+    """Return the ids of the processes wandb-core of a process as soon as there is one."""
+    until = time.monotonic() + 120
+    while not (found := wandb_cores(process)):
+        assert time.monotonic() < until, "wandb-core has not started"
+        time.sleep(0.05)
+    return found
 
 
 @pytest.mark.usefixtures("offline")
@@ -193,7 +201,7 @@ def test_the_process_of_wandb_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     def kill(task: Task, batch: Any, index: int) -> Any:
         if not killed and task.global_step >= (1 if stage == "first" else 23):
-            killed.extend(wandb_cores(os.getpid()))  # none yet, if it starts slowly
+            killed.extend(wait_for_wandb_cores(os.getpid()))
             for process in killed:
                 os.kill(process, signal.SIGKILL)
         return step(task, batch, index)

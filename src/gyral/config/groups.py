@@ -68,6 +68,31 @@ def served(group: str) -> dict[str, Path]:
     return _files(group) if group in ("cell", "task") else {}
 
 
+def find_served(group: str, name: str) -> Path | None:
+    """Return the file of one choice of `served`, None if there is none; of all tables, only its own is parsed."""
+    if group not in ("experiment", tables.COLUMN):
+        return served(group).get(name)
+    found = None
+    for file in tables.that_may_have(name, config_folders()):
+        try:
+            table = load_table(file)
+            if name in (table.columns if group == tables.COLUMN else table.experiments):
+                found = file
+        except UserError as error:
+            leave_out(str(error))
+    return found
+
+
+def has_folder(group: str, name: str) -> bool:
+    """Return whether the choices of `served` have a folder of this name, "" for the group itself."""
+    if not name:
+        return group in (*tables.SERVED, "model", "cell", "task")
+    if group not in ("experiment", tables.COLUMN):
+        return any(choice.startswith(f"{name}/") for choice in served(group))
+    experiments = [tables.experiment_of(file) for file in tables.files(config_folders()).values()]
+    return any(f"{experiment}/".startswith(f"{name}/") for experiment in experiments)
+
+
 @cache  # a command asks for the tables many times
 def leave_out(fault: str) -> None:
     """Print a line about a table that cannot be used. It is no reason to refuse what does not need this table."""
@@ -86,7 +111,7 @@ def find_config(group: str, name: str) -> Path:
         UserError: the choice is of a table that cannot be used.
     """
     candidates = [folder / group / f"{name}.yaml" for folder in config_folders()]
-    found = next((file for file in candidates if file.is_file()), None) or served(group).get(name)
+    found = next((file for file in candidates if file.is_file()), None) or find_served(group, name)
     if found is None and (fault := fault_of(group, name)):
         raise fault
     return found or candidates[0]
@@ -94,8 +119,7 @@ def find_config(group: str, name: str) -> Path:
 
 def fault_of(group: str, name: str) -> UserError | None:
     """Return the error of the table that has a row or column of this name but cannot be used, None without one."""
-    found = tables.files(config_folders()).values() if group in ("experiment", tables.COLUMN) else ()
-    for file in (file for file in found if tables.may_have(file, name)):
+    for file in tables.that_may_have(name, config_folders()) if group in ("experiment", tables.COLUMN) else ():
         try:
             _ = load_table(file).experiments
         except UserError as error:

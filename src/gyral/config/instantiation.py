@@ -24,7 +24,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from gyral.config.errors import allocation, place_in_own_code
 from gyral.config.plain import map_texts
-from gyral.config.trust import find_object, known_names
+from gyral.config.trust import GROUPS, find_object, known_names
 from gyral.core.errors import OptionError, UserError, suggest_name
 from gyral.core.inputs import path_of
 from gyral.core.memory import is_out_of_memory
@@ -190,7 +190,7 @@ def _find_target(target: Any, option: str) -> Any:
         reason = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0]
         if place := place_in_own_code(error):
             reason = f"{place}: {reason}"
-        near = {name for _, name in known_names()}
+        near = set().union(*(known_names(place) for group in GROUPS for place in (group, f"{group}.")))
         name, _, attribute = target.rpartition(".")
         if (module := sys.modules.get(name)) is not None:  # it was imported, but has no such class or function
             reason = f"{name} has no {attribute}"

@@ -203,10 +203,22 @@ def files(folders: Iterable[Path]) -> dict[str, Path]:
     return found
 
 
-def may_have(file: Path, choice: str) -> bool:
-    """Return whether a choice has the name of the rows of a table, which may be damaged."""
+def experiment_of(file: Path) -> str:
+    """Return the name of the rows of a table, "" if it has none. The rest of the file is not read and may be damaged."""
+    return _experiment_of(file, file.stat().st_mtime_ns)
+
+
+@cache
+def _experiment_of(file: Path, changed: int) -> str:
     named = re.search(r"^experiment: *([^\s#]+)", file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
-    return named is not None and choice.startswith(f"{named[1].strip(chr(34) + chr(39))}/")
+    return "" if named is None else named[1].strip("\"'")
+
+
+def that_may_have(choice: str, folders: Iterable[Path]) -> list[Path]:
+    """Return the tables among whose rows and columns a choice could be, by its name."""
+    if "/" not in choice:
+        return []
+    return [file for file in files(folders).values() if choice.startswith(f"{experiment_of(file)}/")]
 
 
 def read(file: Path, groups: Iterable[str]) -> Table:

@@ -25,7 +25,7 @@ from hydra.utils import get_object
 from omegaconf import ListConfig
 
 from gyral.config.groups import CONFIG_PATH
-from gyral.config.plain import walk
+from gyral.config.plain import SafeLoader, walk
 from gyral.core.errors import OptionError
 
 TARGET = "_target_"
@@ -116,7 +116,8 @@ def trust_words(config: dict[str, Any]) -> list[str]:
     Args:
         config: the configuration of the run, as plain containers.
     """
-    packages = [_package(name) for _, name in _foreign_names(config) if _can_be_trusted(name)]
+    others = [(key, name) for key, name in _names(config) if _can_be_trusted(name)]  # than Gyral's: no file is read
+    packages = [_package(name) for key, name in others if not _is_allowed(_place(key), name)]
     return [_trust_word(packages)] if packages else []
 
 
@@ -145,7 +146,7 @@ def _foreign_names(config: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _is_allowed(place: str, name: Any) -> bool:
-    if not isinstance(name, str) or (place, name) in known_names():
+    if not isinstance(name, str) or name in known_names(place):
         return isinstance(name, str)
     module, _, attribute = name.rpartition(".")
     if place not in TORCH or module != TORCH[place][0] or attribute.startswith("_"):
@@ -155,15 +156,22 @@ def _is_allowed(place: str, name: Any) -> bool:
 
 
 @cache
-def known_names() -> set[tuple[str, str]]:
-    """Return all places and names in Gyral's own conf/; a folder conf/ of the user is not searched."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former is fast
-    found = set()
-    for path in Path(CONFIG_PATH).rglob("*.yaml"):
-        node = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
-        folder = path.relative_to(CONFIG_PATH).parts[0]
-        found |= {(_place(key), name) for key, name in _names({folder: node} if folder in GROUPS else node)}
-    return {(place, name) for place, name in found if place.rstrip(".") in GROUPS}  # Hydra's section is not saved
+def known_names(place: str) -> set[str]:
+    """Return the names that Gyral's own conf/ has at a place; a folder conf/ of the user is not searched.
+
+    Only the folders of the place's group are read, and the files in conf/ itself: the rest of a run's configuration has
+    no names of its own.
+    """
+    group = place.rstrip(".")
+    folders = ("model", CELL) if group == CELL else (group,)
+    found: set[str] = set()
+    for folder in folders if group in GROUPS else ():  # Hydra's section is not saved
+        files = [*Path(CONFIG_PATH).glob("*.yaml"), *Path(CONFIG_PATH, folder).rglob("*.yaml")]
+        for path, text in ((path, path.read_text(encoding="utf-8")) for path in files):
+            node = yaml.load(text, Loader=SafeLoader) if TARGET in text else {}
+            sections = node if path.parent == Path(CONFIG_PATH) else {folder: node}
+            found |= {name for key, name in _names(sections) if _place(key) == place}
+    return found
 
 
 def _place(key: str) -> str:

@@ -64,7 +64,10 @@ def to_json(value: Any, indent: int | None = None) -> str:
         value: nested containers of text, numbers, booleans and None.
         indent: number of spaces of a level. None: one line.
     """
-    text = json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    try:
+        text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
     return text.encode(errors="replace").decode()  # bytes of a command line that are not text
 
 

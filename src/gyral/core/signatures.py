@@ -24,7 +24,7 @@ def parameters_of(function: Any) -> dict[str, Parameter] | None:
 
 def is_open(parameters: dict[str, Parameter]) -> bool:
     """Return whether a function takes options of any name, as `**options` does."""
-    return any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
+    return Parameter.VAR_KEYWORD in [parameter.kind for parameter in parameters.values()]
 
 
 def _signature(function: Any) -> dict[str, Parameter] | None:

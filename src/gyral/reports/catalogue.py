@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gyral.config.groups import choices, leave_out, load_table, served
+from gyral.config.groups import choices, find_served, leave_out, load_table, served
 from gyral.config.overrides import combine, undefer_option, values_of_text
 from gyral.config.roles import PROCESS, role_of
 from gyral.config.tables import COLUMN, PROTOCOL
@@ -132,7 +132,7 @@ def load(name: str) -> Sweep:
     Raises:
         OptionError: it is none of a table, or a value of the table's section `report` is not allowed.
     """
-    file = served("sweep").get(name)
+    file = find_served("sweep", name)
     if file is None:
         reason = "is no table: a file conf/table/<name>.yaml has rows and says how to show them"
         raise OptionError("sweep", name, reason)
@@ -166,9 +166,8 @@ def named() -> tuple[Sweep, ...]:
 
 def containing(experiments: Iterable[str | None]) -> tuple[Sweep, ...]:
     """Return the sweeps of the tables that have one of these experiments, as `named` does."""
-    wanted = {experiment for experiment in experiments if experiment}
-    tables = served("experiment") if wanted else {}
-    return _usable({tables[experiment].stem for experiment in wanted if experiment in tables})
+    files = {find_served("experiment", experiment) for experiment in experiments if experiment}
+    return _usable({file.stem for file in files if file is not None})
 
 
 def _usable(names: Iterable[str]) -> tuple[Sweep, ...]:

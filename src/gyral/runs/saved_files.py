@@ -137,13 +137,13 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def write_config(path: Path, config: dict[str, Any]) -> None:
     """Write a configuration of plain values; text that holds `${` gets a backslash between the two characters."""
-    encoded = map_texts(config, lambda text: re.sub(r"\$(\\*)\{", r"$\1\\{", text))
-    write_yaml(path, OmegaConf.create(encoded))
+    write_yaml(path, map_texts(config, lambda text: re.sub(r"\$(\\*)\{", r"$\1\\{", text)))
 
 
 def write_yaml(path: Path, content: Any) -> None:
-    """Write a configuration or a list of OmegaConf; bytes of names of files that are no text become escapes."""
-    plain = map_texts(OmegaConf.to_container(content), _readable)
+    """Write a configuration or a list, of OmegaConf or plain; names of files that are no text get escapes."""
+    container = OmegaConf.to_container(content) if OmegaConf.is_config(content) else content
+    plain = map_texts(container, _readable)
     write_atomically(path, OmegaConf.to_yaml(OmegaConf.create(plain)))
 
 

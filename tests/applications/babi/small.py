@@ -1,7 +1,12 @@
 """Small runs on bAbI, and its data for the suites of all tasks: see tests/helpers/slices.py."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
+from gyral.data.babi import release
 from tests.helpers.running import SMALL
 
 SMALL_BABI = (
@@ -22,3 +27,12 @@ ALTERNATIVES: dict[str, list[Any]] = {
 }
 # options of a release, which do not change generated stories
 NO_EFFECT = ("generated", "path", "data_dir", "validation", "stand_in")
+
+
+@contextmanager
+def few_stories() -> Iterator[None]:
+    """Generate a tenth of the stories."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(release, "SIZES", {"1k": 100, "10k": 1000})
+        patch.setattr(release, "TEST_SIZE", 100)
+        yield

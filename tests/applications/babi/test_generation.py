@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gyral.applications.babi.batches import LEVELS
-from gyral.applications.babi.generation import answer
+from gyral.applications.babi.generation import answer, answer_story
+from gyral.core.errors import OptionError
 from gyral.data.babi.stories import Question, questions, write
 from tests.applications.babi.test_task import made
 from tests.faults.damages import OTHERS
@@ -82,11 +83,13 @@ def test_questions_of_a_file_are_answered(babi_run: Path, tmp_path: Path) -> Non
     ],
 )
 def test_a_story_that_cannot_be_answered_is_an_error_of_one_line(
-    babi_run: Path, tmp_path: Path, content: bytes | str | None, said: str
+    task: Any, tmp_path: Path, content: bytes | str | None, said: str
 ) -> None:
     story = tmp_path / "story.txt"
     if isinstance(content, str):
         OTHERS[content](story)
     elif content is not None:
         story.write_bytes(content)
-    assert invoke(f"run={babi_run}", f"story={story}", entry="generate").error.startswith(f"story={story}: {said}")
+    with pytest.raises(OptionError) as raised:
+        list(answer_story(task, story=str(story)))
+    assert str(raised.value).startswith(f"story={story}: {said}")

@@ -8,7 +8,14 @@ from torch import Tensor
 
 from gyral.applications.boxes.model import ConceptModel
 from gyral.applications.boxes.tasks.concept_pairs import MARGIN, Probability
+from tests.helpers.running import SMALL
 
+# a run of a second, without sequences
+FELINES = (
+    *(item for item in SMALL if not item.startswith(("model.", "task"))),
+    *("task=hypernyms", "task.root=feline.n.01", "task.val_size=5", "task.test_size=5", "task.negatives=2"),
+    *("task.batch_size=16", "model=smoothed_box", "optimizer=adam", "optimizer.lr=0.01"),
+)
 TASKS = Path(__file__).parent / "tasks"
 SIZES: dict[str, Any] = {
     "films": 12,

@@ -1,33 +1,23 @@
 """The figure of boxes in the plane, and its animation."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from gyral.applications.boxes.callback import Boxes
 from gyral.applications.boxes.figure import animate_boxes, boxes, read_boxes
+from gyral.applications.boxes.model import SmoothedBoxes
 from gyral.core.errors import OptionError
 from gyral.plotting.style import style
 from gyral.report import draw_figure as draw
 from gyral.runs.directory import Run, load_run
 from gyral.training import build
+from tests.applications.boxes.small import FELINES
 from tests.helpers.figure_checks import check_figure
-from tests.helpers.running import SMALL, build_task, invoke
-
-FELINES = (
-    *(item for item in SMALL if not item.startswith(("model.", "task"))),
-    *("task=hypernyms", "task.root=feline.n.01", "task.val_size=5", "task.test_size=5", "task.negatives=2"),
-    *("model=smoothed_box", "optimizer=adam", "optimizer.lr=0.01"),
-)
-
-
-@pytest.fixture(scope="module")
-def felines(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    directory = tmp_path_factory.mktemp("runs") / "felines"
-    outcome = invoke(*FELINES, "model.dimension=2", "callbacks=boxes", f"hydra.run.dir={directory}")
-    assert outcome.status == 0, outcome.err
-    assert "test F1" in outcome.out
-    return load_run(directory)
+from tests.helpers.running import build_task, invoke
 
 
 def test_the_figure_shows_the_boxes_of_the_model(felines: Run) -> None:
@@ -71,10 +61,11 @@ def test_the_figure_and_its_animation_are_saved(felines: Run) -> None:
 
 
 def test_a_callback_without_boxes_in_the_plane_is_refused(tmp_path: Path) -> None:
-    three = invoke(*FELINES, "model.dimension=3", "callbacks=boxes", f"hydra.run.dir={tmp_path / 'three'}")
-    assert three.error == "model.dimension=3: must be 2 with callbacks=boxes"
     order = invoke(*FELINES, "model=order", "callbacks=boxes", f"hydra.run.dir={tmp_path / 'order'}")
     assert order.error == "callbacks.boxes: OrderEmbeddings has no boxes; use it with model=smoothed_box"
+    three: Any = SimpleNamespace(model=SmoothedBoxes(3, dimension=3))
+    with pytest.raises(OptionError, match=r"^model.dimension=3: must be 2 with callbacks=boxes$"):
+        Boxes().check_task(three)
 
 
 def test_a_figure_without_boxes_in_the_plane_is_refused(felines: Run, monkeypatch: pytest.MonkeyPatch) -> None:

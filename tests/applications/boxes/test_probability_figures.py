@@ -1,10 +1,11 @@
 """The figures of overlaps and of conditional probabilities."""
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from gyral.applications.boxes.probability_figures import conditionals, log_overlaps, overlaps, table, true_table
 from gyral.core.errors import OptionError
@@ -13,20 +14,27 @@ from gyral.plotting.style import style
 from gyral.runs.directory import Run, load_run
 from gyral.training import build
 from tests.helpers.figure_checks import check_figure
-from tests.helpers.running import SMALL, invoke
-
-LATTICE = (
-    *(item for item in SMALL if not item.startswith(("model.", "task"))),
-    *("task=lattice", "model.dimension=2", "optimizer=adam", "optimizer.lr=0.01"),
-)
+from tests.helpers.running import compose_config
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
-    directory = tmp_path_factory.mktemp("runs")
-    for model in ("poe", "smoothed_box"):
-        assert invoke(*LATTICE, f"model={model}", f"hydra.run.dir={directory / model}").status == 0
-    return [load_run(directory / model) for model in ("poe", "smoothed_box")]
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Run]]:
+    """Runs of two models on a lattice, and one on other concepts, with the weights at their beginning."""
+    options = {
+        "poe": ("model=poe",),
+        "smoothed_box": ("model=smoothed_box",),
+        "other": ("model=poe", "task.root=animal"),
+    }
+    folder, made, tasks = tmp_path_factory.mktemp("runs"), [], {}
+    for name, own in options.items():
+        config = compose_config("task=lattice", "model.dimension=2", *own)
+        (folder / name).mkdir()
+        OmegaConf.save(config, folder / name / "config.yaml")
+        made.append(load_run(folder / name))
+        tasks[name] = (build.build_task(config).eval(), 24)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "load_trained", lambda run, _: tasks[run.directory.name])
+        yield made
 
 
 def test_overlaps_by_distance(runs: list[Run]) -> None:
@@ -48,7 +56,7 @@ def test_overlaps_by_distance(runs: list[Run]) -> None:
 def test_conditional_probabilities_of_two_runs_are_beside_the_true_ones(runs: list[Run]) -> None:
     assert takes_several(conditionals)
     with style():
-        figure = conditionals(*runs)
+        figure = conditionals(*runs[:2])
         check_figure(figure)
     assert [axes.get_title() == "true" for axes in figure.axes] == [True, False, False]
     task, _ = build.load_trained(runs[1], "best")
@@ -59,8 +67,6 @@ def test_conditional_probabilities_of_two_runs_are_beside_the_true_ones(runs: li
     assert np.isnan(np.diag(true)).all()
 
 
-def test_runs_of_other_concepts_are_refused(runs: list[Run], tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    assert invoke(*LATTICE, "model=poe", "task.root=animal", f"hydra.run.dir={other}").status == 0
-    with pytest.raises(OptionError, match="must have the same concepts"):
-        conditionals(runs[0], load_run(other))
+def test_runs_of_other_concepts_are_refused(runs: list[Run]) -> None:
+    with pytest.raises(OptionError, match=rf"^beside={runs[2].directory}: must have the same concepts"):
+        conditionals(runs[0], runs[2])

@@ -11,6 +11,8 @@ SMALL_READING = (
     *(option for option in SMALL if option.split("=")[0] not in ("task.train_size", "task.val_size", "task.test_size")),
     "task.generated=true",
     "task.size=1k",
+    "trainer.max_steps=4",
+    "trainer.val_check_interval=4",
 )
 SIZES: dict[str, Any] = {
     "generated": True,

@@ -10,19 +10,10 @@ from gyral.applications.reading import figures as reading
 from gyral.core.errors import OptionError
 from gyral.plotting.style import style
 from gyral.report import draw_figure as draw
-from gyral.runs.directory import Run, load_run
+from gyral.runs.directory import Run
 from gyral.training import build
-from tests.applications.reading.small import SMALL_READING
 from tests.helpers.figure_checks import check_figure
-from tests.helpers.running import invoke, train
-
-READER = (*SMALL_READING, "task=babi_reading", "model=attention_sum", "task.qa=2", "trainer.max_steps=2")
-
-
-@pytest.fixture(scope="module")
-def with_edges(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    options = ("cell@model.cell=mage_gru", "model.cell.edge_size=2")
-    return load_run(train(tmp_path_factory.mktemp("runs") / "mage", *READER, *options))
+from tests.helpers.running import invoke
 
 
 def test_each_row_is_the_answer_after_a_sentence(with_edges: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,41 @@
 """A run on articles that the tests share."""
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from gyral.applications.summarization.task import SummaryTask
+from gyral.runs.directory import load_run
+from gyral.training import build
 from tests.applications.summarization.small import SUMMARIES
-from tests.helpers.running import train
+from tests.helpers import killing
+from tests.helpers.running import invoke
 
 
 @pytest.fixture(scope="session")
 def summary_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directory of a run on the articles of pairs.jsonl."""
-    return train(tmp_path_factory.mktemp("runs") / "run", *SUMMARIES)
+    """Directory of a run on the articles of pairs.jsonl; `killed` beside it is what a kill after step 8 leaves."""
+    directory = tmp_path_factory.mktemp("runs") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        copy = lambda: shutil.copytree(directory, directory.with_name("killed"))  # noqa: E731
+        killing.arm("before_step", 8, act=copy, patch=patch.setattr)
+        outcome = invoke(*SUMMARIES, "callbacks=norms", f"hydra.run.dir={directory}")
+    assert outcome.status == 0, outcome.err
+    assert "ROUGE-1" in outcome.out
+    return directory
+
+
+@pytest.fixture(scope="session")
+def loaded(summary_run: Path) -> SummaryTask:
+    """The trained task of the run."""
+    return build.load_trained(load_run(summary_run), "best")[0]
+
+
+@pytest.fixture
+def trained(loaded: SummaryTask) -> Iterator[SummaryTask]:
+    """The trained task of the run, whose search a test may change."""
+    decoding = loaded.decoding
+    yield loaded
+    loaded.decoding = decoding

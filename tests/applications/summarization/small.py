@@ -58,6 +58,8 @@ SUMMARIES = (
     "model.encoder.hidden_size=5",
     "model.decoder.hidden_size=5",
     "optimizer=adam",
+    "trainer.max_steps=12",
+    "trainer.val_check_interval=4",
     "task=summarization_jsonl",
     "task.decoded=3",
     # in quotes for Hydra, whose grammar has brackets

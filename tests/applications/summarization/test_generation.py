@@ -3,6 +3,7 @@
 import html
 import io
 import json
+import logging
 import re
 import resource
 import sys
@@ -13,7 +14,9 @@ import pytest
 
 from gyral.applications.summarization.data.files import Article, Output
 from gyral.applications.summarization.data.parsing import Pair
-from gyral.core.errors import OptionError
+from gyral.applications.summarization.generation import summarize
+from gyral.applications.summarization.task import SummaryTask
+from gyral.core.errors import OptionError, UserError
 from tests.applications.summarization.small import PARTS, SUMMARIES
 from tests.helpers.running import Outcome, invoke, train
 
@@ -42,60 +45,77 @@ def test_articles_of_a_file_are_summarized_as_in_the_test(summary_run: Path, tmp
     assert re.search(r"^10 articles, \S+ a second$", outcome.err, re.MULTILINE)
     assert re.search(r"^of 10 with a summary: ROUGE-1 \S+ \(\S+ to \S+\), ROUGE-2 ", outcome.err, re.MULTILINE)
     assert page.read_text().count("<section") == 10
-
-    own = ("input=" + f"{PAIRS}[{PARTS['test']}]", f"html={page}", "max_length=4", "min_length=1")
-    assert generate(summary_run, *own, f"beside=[{out}]").status == 0
-    assert page.read_text().count(f"<h3>Summary of {out}</h3>") == 10
-    assert " ".join(made[0]["summary"][:1]) in html.unescape(page.read_text())
-    outcome = generate(summary_run, *own, f"beside={PAIRS}")
-    assert "pairs.jsonl: is not a file of summaries, which out= writes" in outcome.err
+    error = generate(summary_run, f"input={PAIRS}[:2]", "html=/dev/full").error
+    assert error.startswith("/dev/full: is a named pipe or a device, which is not replaced")
 
 
-def test_a_stopped_run_resumes_and_reports_all_summaries(summary_run: Path, tmp_path: Path) -> None:
+def test_summaries_of_another_run_are_beside_these(trained: SummaryTask, tmp_path: Path) -> None:
+    page, given = tmp_path / "page.html", f"{PAIRS}[{PARTS['test']}]"
+    others = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    for other in others:
+        assert list(summarize(trained, input=given, out=str(other))) == []
+    shorter = {"max_length": 4, "min_length": 1}
+    for beside in (str(others[0]), [*map(str, others)]):
+        written = list(summarize(trained, input=given, html=str(page), beside=beside, **shorter))
+        assert len(written) == 10
+        assert all(len(line.split()) <= 4 for line in written)
+        text = html.unescape(page.read_text())
+        assert [text.count(f"<h3>Summary of {other}</h3>") for other in others] == [10, 10 * isinstance(beside, list)]
+        assert lines(others[0])[0]["summary"][0] in text
+    with pytest.raises(UserError, match=r"pairs.jsonl: is not a file of summaries, which out= writes"):
+        list(summarize(trained, input=given, beside=str(PAIRS)))
+
+
+def test_a_stopped_run_resumes_and_reports_all_summaries(
+    trained: SummaryTask, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def logged(out: Path, **options: Any) -> str:
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            assert list(summarize(trained, input=f"{PAIRS}[:20]", out=str(out), **options)) == []
+        return caplog.text
+
     whole, out = tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
-    log = generate(summary_run, f"input={PAIRS}", f"out={whole}").err.splitlines()
-    scores = next(line for line in log if "ROUGE" in line)
+    scores = re.search("of 20 with a summary: ROUGE.*", logged(whole))
+    assert scores is not None
     first = whole.read_bytes().splitlines(keepends=True)
-    out.write_bytes(b"".join(first[:37]) + first[37][:20])  # killed within a line
-    outcome = generate(summary_run, f"input={PAIRS}", f"out={out}", "batch_size=7")
-    assert "23 articles" in outcome.err
-    assert scores in outcome.err
+    out.write_bytes(b"".join(first[:11]) + first[11][:20])  # killed within a line
+    log = logged(out, batch_size=7)
+    assert " 9 articles" in log
+    assert scores[0] in log
     # the batches differ, and so does the rounding of the scores
     for made, wanted in zip(lines(out), lines(whole), strict=True):
         assert made.pop("score") == pytest.approx(wanted.pop("score"), rel=1e-5)
         assert made == wanted
-    assert "0 articles" in generate(summary_run, f"input={PAIRS}", f"out={out}").err
+    assert " 0 articles" in logged(out)
 
 
 @pytest.mark.parametrize("form", ["text", "lines"])
 def test_standard_input_is_an_article_or_lines(
-    form: str, summary_run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    form: str, trained: SummaryTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = [json.loads(line) for line in PAIRS.read_text().splitlines()[:2]]
     text = f"\n{given[0]['story']}\n" if form == "text" else "".join(json.dumps(pair) + "\n" for pair in given)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8"))
-    outcome = generate(summary_run, "input=-")
-    assert outcome.status == 0, outcome.err
-    written = outcome.out.splitlines()
+    written = list(summarize(trained, input="-"))
     assert len(written) == (1 if form == "text" else 2)
-    generate(summary_run, f"input={PAIRS}[:2]", f"out={tmp_path / 'out.jsonl'}")
-    assert written == [" ".join(line["summary"]) for line in lines(tmp_path / "out.jsonl")][: len(written)]
+    assert written == list(summarize(trained, input=f"{PAIRS}[:2]"))[: len(written)]
 
 
-def test_unusable_articles_are_reported(summary_run: Path, tmp_path: Path) -> None:
+def test_unusable_articles_are_reported(trained: SummaryTask, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     articles = [
         {"article": "One sentence without any reference."},
         {"article": ""},
         "no object",
         {"article": "word"},
         {"article": "a\u0007b c."},
-        {"article": "many words " * 50_000},
+        {"article": "many words " * 25_001},
     ]
     path = tmp_path / "odd.jsonl"
     path.write_text("".join(json.dumps(article) + "\n" for article in articles) + "{broken\n")
     out = tmp_path / "out.jsonl"
-    outcome = generate(summary_run, f"input={path}", f"out={out}")
-    assert outcome.status == 0, outcome.err
+    with caplog.at_level(logging.INFO):
+        assert list(summarize(trained, input=str(path), out=str(out))) == []
     assert [line["number"] for line in lines(out)] == [1, 4, 5, 6]
     for told in (
         "left out: 1 with an empty article (first odd.jsonl:2), 1 line that is not a JSON object",
@@ -104,37 +124,36 @@ def test_unusable_articles_are_reported(summary_run: Path, tmp_path: Path) -> No
         "1 with control characters",
         "1 with an article of over 50,000 words (first odd.jsonl:6)",
     ):
-        assert told in outcome.err
-    assert "ROUGE" not in outcome.err
+        assert told in caplog.text
+    assert "ROUGE" not in caplog.text
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("input=nowhere.jsonl",), "input=nowhere.jsonl: no such file or folder, or the folder is empty"),
-        (("input=page.pdf",), "input=page.pdf: must be a .jsonl, .csv or .bin file"),
-        ((f"input={PAIRS}", "batch_size=0"), "batch_size=0: must be an integer ≥ 1"),
-        ((f"input={PAIRS}", "beam=0"), "beam=0: must be an integer ≥ 1"),
-        ((f"input={PAIRS}", "min_length=9"), "min_length=9: must be below max_length, 6"),
-        ((f"input={PAIRS}", "out={}"), "out={}: cannot be written (Is a directory)"),
-        (("input=/dev/zero",), "input=/dev/zero: "),
-        ((f"input={PAIRS}", "out=/dev/full"), "out=/dev/full: is a device, and must be a file"),
-        ((f"input={PAIRS}[:2]", "html=/dev/full"), "/dev/full: is a named pipe or a device, which is not replaced"),
-        ((f"input={PAIRS}", "out={}/other.txt"), "out={}/other.txt: is not a file of summaries; remove it or choose"),
-        (
-            (f"input={PAIRS}", "out={}/other.jsonl"),
-            "out={}/other.jsonl: is the output for another input, ",
-        ),
+        ({"input": "nowhere.jsonl"}, "input=nowhere.jsonl: no such file or folder, or the folder is empty"),
+        ({"input": "page.pdf"}, "input=page.pdf: must be a .jsonl, .csv or .bin file"),
+        ({"batch_size": 0}, "batch_size=0: must be an integer ≥ 1"),
+        ({"beam": 0}, "beam=0: must be an integer ≥ 1"),
+        ({"min_length": 9}, "min_length=9: must be below max_length, 6"),
+        ({"out": "{}"}, "out={}: cannot be written (Is a directory)"),
+        ({"input": "/dev/zero"}, "input=/dev/zero: "),
+        ({"out": "/dev/full"}, "out=/dev/full: is a device, and must be a file"),
+        ({"out": "{}/other.txt"}, "out={}/other.txt: is not a file of summaries; remove it or choose"),
+        ({"out": "{}/other.jsonl"}, "out={}/other.jsonl: is the output for another input, "),
     ],
 )
 def test_bad_input_is_an_error_of_one_line(
-    options: tuple[str, ...], message: str, summary_run: Path, tmp_path: Path
+    options: dict[str, Any], message: str, trained: SummaryTask, tmp_path: Path
 ) -> None:
     (tmp_path / "other.txt").write_text("some text\n")
     (tmp_path / "other.jsonl").write_text('{"number": 1, "place": "a:1", "summary": ["b ."], "score": -1.0}\n')
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    error = generate(summary_run, *(option.format(tmp_path) for option in options)).error
-    assert error.startswith(message.format(tmp_path)), error
+    given = {name: value.format(tmp_path) if isinstance(value, str) else value for name, value in options.items()}
+    with pytest.raises(UserError) as raised:
+        list(summarize(trained, **{"input": f"{PAIRS}[:2]", **given}))
+    assert str(raised.value).startswith(message.format(tmp_path)), raised.value
+    assert "\n" not in str(raised.value)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -156,9 +175,9 @@ def test_a_full_disk_is_named_and_the_summaries_so_far_are_kept(tmp_path: Path) 
         assert [article.number for article in out.remaining([article, article._replace(number=2)])] == [2]
 
 
-def test_the_page_shows_attention_and_what_was_copied(summary_run: Path, tmp_path: Path) -> None:
+def test_the_page_shows_attention_and_what_was_copied(trained: SummaryTask, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    generate(summary_run, f"input={PAIRS}[:1]", f"html={page}")
+    list(summarize(trained, input=f"{PAIRS}[:1]", html=str(page)))
     text = page.read_text()
     article = json.loads(PAIRS.read_text().splitlines()[0])["story"].lower().split()[0]
     assert re.search(rf'<span style="--a:[01]\.\d\d">{article}</span>', text)

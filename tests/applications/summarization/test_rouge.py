@@ -1,9 +1,12 @@
 """ROUGE against closed forms and published scores, its interval, repetition and new n-grams."""
 
+import itertools
 import json
 import os
+import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,7 +80,7 @@ def test_summaries_without_a_token_are_a_warning(caplog: pytest.LogCaptureFixtur
         score([["a"]], [["a"]], tokens="words")
 
 
-def test_the_interval_equals_the_normal_approximation() -> None:
+def test_the_interval_equals_the_normal_approximation(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
     candidates = [["same"] if right else ["other"] for right in generator.random(400) < 0.3]
     found = score([["same"]] * 400, candidates, processes=1)["rouge1"]
@@ -85,8 +88,22 @@ def test_the_interval_equals_the_normal_approximation() -> None:
     half = 100 * 1.96 * (share * (1 - share) / 400) ** 0.5
     assert found.low == pytest.approx(found.f1 - half, abs=0.15 * half)
     assert found.high == pytest.approx(found.f1 + half, abs=0.15 * half)
+    other = score([["same"]] * 400, candidates, processes=1, seed=1)["rouge1"]
+    assert (other.f1, other.low != found.low) == (found.f1, True)
+    # in several processes, whose start takes seconds: tests/core/test_parallel.py
+    calls: list[int | None] = []
+
+    def map_here(function: Any, arguments: Any, processes: int | None) -> Any:
+        calls.append(processes)
+        blocks = pickle.loads(pickle.dumps((function, list(arguments))))
+        assert [len(references) for references, *_ in blocks[1]] == [150, 150, 100]
+        return itertools.starmap(*blocks)
+
+    monkeypatch.setattr(rouge, "parallel_map", map_here)
+    monkeypatch.setattr(rouge, "BLOCK", 150)
     assert score([["same"]] * 400, candidates, processes=2)["rouge1"] == found
-    assert score([["same"]] * 400, candidates, processes=1, seed=1)["rouge1"].low != found.low
+    assert score([["same"]] * 400, candidates)["rouge1"] == found
+    assert calls == [2, None]
 
 
 def test_wrong_numbers_of_summaries_are_refused() -> None:
@@ -98,22 +115,22 @@ def test_wrong_numbers_of_summaries_are_refused() -> None:
         score([["a"]], [["a"]], samples=0)
 
 
-def lines(path: Path) -> list[list[str]]:
+def lines(path: Path, every: int) -> list[list[str]]:
     if not path.is_file():
         pytest.skip(f"no {path} (set DATA_DIR)")
     return [
         [" ".join(words) for words in split_sentences(line.split())]
-        for line in path.read_text(encoding="utf-8").splitlines()
+        for line in path.read_text(encoding="utf-8").splitlines()[::every]
     ]
 
 
 # Liu and Liu (2021), table 1: 46.67, 22.15 and 43.54, by ROUGE-1.5.5
 @pytest.mark.parametrize(
-    ("every", "tolerance"), [(25, 1.0), pytest.param(1, 0.15, marks=pytest.mark.slow)], ids=["some", "all"]
+    ("every", "tolerance"), [(90, 1.0), pytest.param(1, 0.15, marks=pytest.mark.slow)], ids=["some", "all"]
 )
 def test_published_scores_of_simcls(every: int, tolerance: float) -> None:
     folder = DATA / "test_refs_and_outputs" / "simcls"
-    references, candidates = (lines(folder / f"test.cnndm.{name}")[::every] for name in ("reference", "ours"))
+    references, candidates = (lines(folder / f"test.cnndm.{name}", every) for name in ("reference", "ours"))
     found = score(references, candidates, processes=None if every == 1 else 1)
     means = [found[measure].f1 for measure in ("rouge1", "rouge2", "rougeL")]
     assert means == pytest.approx([46.67, 22.15, 43.54], abs=tolerance)
@@ -129,7 +146,7 @@ def test_scores_of_documents_by_the_original_script() -> None:
     def sentences(text: str) -> list[str]:
         return re.findall("<t>(.*?)</t>", text)
 
-    documents = list(json.loads(path.read_text()).values())[::4]
+    documents = list(json.loads(path.read_text()).values())[::10]
     cases = [
         (sentences(document["ref_summ"]), sentences(system["system_summary"]), system["scores"])
         for document in documents
@@ -137,7 +154,7 @@ def test_scores_of_documents_by_the_original_script() -> None:
     ]
     found = rouge._score_block([case[0] for case in cases], [case[1] for case in cases], rouge.ENGLISH)[:, :2, 2]
     expected = np.array([[case[2]["rouge_1_f_score"], case[2]["rouge_2_f_score"]] for case in cases])
-    assert len(cases) > 300
+    assert len(cases) > 130
     # to all five digits; some systems' sentences were not those that were scored
     assert (abs(found - expected) < 2e-5).mean() > 0.8
 

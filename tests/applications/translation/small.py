@@ -63,6 +63,7 @@ TRANSLATIONS = (
     # in quotes for Hydra, whose grammar has brackets
     *(f"task.{name}={value!r}" for name, value in OPTIONS.items()),
 )
+SHORTER = (*TRANSLATIONS, "trainer.max_steps=12", "trainer.val_check_interval=4")
 
 
 def model_options(required: type, cell: str, size: int) -> tuple[str, ...] | None:

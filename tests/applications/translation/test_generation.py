@@ -5,9 +5,13 @@ import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from gyral.applications.translation.generation import translate
+from gyral.applications.translation.task import TranslationTask
+from gyral.core.errors import OptionError
 from tests.helpers.running import Outcome, invoke
 
 
@@ -28,28 +32,31 @@ def test_a_text_is_translated(translation_run: Path) -> None:
 
 
 def test_every_line_of_a_file_or_of_standard_input_is_translated(
-    translation_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    translation_run: Path, trained: TranslationTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sources, translations = sentences(translation_run)
     content = f"{sources[0]}\n\n  {sources[1]} \n{sources[2]}".encode()
     (tmp_path / "given.txt").write_bytes(content)
-    expected = f"{translations[0]}\n\n{translations[1]}\n{translations[2]}\n"
-    assert generate(translation_run, f"input={tmp_path}/given.txt", "batch_size=2").out == expected
+    expected = [f"{line}\n" for line in (translations[0], "", *translations[1:])]
+    assert list(translate(trained, input=f"{tmp_path}/given.txt", batch_size=2)) == expected
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
-    assert generate(translation_run, "input=-").out == expected
+    assert list(translate(trained, input="-")) == expected
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("beam=2",), "text=None: give either a text or an input, a file with a sentence on each line"),
-        (("text=a", "input=b"), "text=a: give either a text or an input, a file with a sentence on each line"),
-        (("input=nowhere.txt",), "input=nowhere.txt: cannot be read (No such file or directory)"),
-        (("text=a", "beam=0"), "beam=0: must be an integer ≥ 1"),
+        ({"beam": 2}, "text=None: give either a text or an input, a file with a sentence on each line"),
+        ({"text": "a", "input": "b"}, "text=a: give either a text or an input, a file with a sentence on each line"),
+        ({"input": "nowhere.txt"}, "input=nowhere.txt: cannot be read (No such file or directory)"),
+        ({"text": "a", "beam": 0}, "beam=0: must be an integer ≥ 1"),
+        ({"text": "a", "batch_size": 0}, "batch_size=0: must be an integer ≥ 1"),
     ],
 )
-def test_options_that_do_not_fit_are_one_line(translation_run: Path, options: tuple[str, ...], message: str) -> None:
-    assert generate(translation_run, *options).error == message
+def test_options_that_do_not_fit_are_one_line(trained: TranslationTask, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        list(translate(trained, **options))
+    assert str(raised.value) == message
 
 
 def test_a_file_that_is_not_utf8_is_refused(translation_run: Path, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_steps_of_decoding_equal_the_whole_sequence(name: str) -> None:
 @every_network
 def test_a_batch_is_translated_as_one_by_one(name: str) -> None:
     network = made(name)
-    search = BeamSearch(3, min_length=1, max_length=7)
+    search = BeamSearch(2, min_length=1, max_length=4)
     found = network.translate(WHOLE, search)
     for row in range(4):
         alone = batch_of([row])

@@ -1,5 +1,6 @@
 """The delta rule in chunks, in plain torch and by the kernel on the CPU, against one step after the other."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -8,17 +9,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.ops.delta import cpu, delta_scan, delta_step, naive
-from gyral.ops.operator import KernelUnavailableError
+from tests.helpers.kernels import skip_without
+from tests.helpers.loops import for_each
 from tests.helpers.memory import poison
 from tests.helpers.scans import assert_close, masks, results
 
-try:
-    cpu.prepare(torch.device("cpu"))
-except KernelUnavailableError as error:
-    pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
+compiled = skip_without(cpu.prepare, torch.device("cpu"))
 
 MASKS = pytest.mark.parametrize("ragged", [False, True]), pytest.mark.parametrize("resets", [False, True])
 DECAYS = pytest.mark.parametrize("decays", ["none", "scalar", "vector"])
+EACH_MASK = ((True, True), (True, False), (False, True), (False, False))  # of sizes, one after the other
 ERASES = pytest.mark.parametrize("erases", [False, True, "rates"])
 # T, B, n, G, H, K, V: one step, one number, whole chunks of 16 micro-steps and some more, several micro-steps, heads
 # that share keys, sizes around those of a vector, and a chunk of 64
@@ -98,19 +98,29 @@ def found_by(run: Any, given: Tensors, options: dict[str, Any], dtype: torch.dty
     return results(by_name, list(given.values()), {"unit": "write" in given, **options}, dtype)
 
 
+def check_against_single_steps(sizes: tuple[int, ...], decays: str, erases: bool | str, *masked: bool) -> None:
+    given, options = drawn(sizes, decays, erases), masks(*sizes[:2], *masked)
+    truth = found_by(step_by_step, given, options)
+    assert_close(found_by(plain, given, options), truth, 1e-12)
+    assert_close(found_by(delta_scan, given, options), truth, 1e-12)
+    assert_close(found_by(delta_scan, given, options, torch.float32), truth, 1e-5)
+
+
+@DECAYS
+@ERASES
+def test_values_and_gradients_are_those_of_single_steps(decays: str, erases: bool | str) -> None:
+    for sizes, masked in zip(SIZES, itertools.cycle(EACH_MASK), strict=False):
+        check_against_single_steps(sizes, decays, erases, *masked)
+
+
+@pytest.mark.slow
 @MASKS[0]
 @MASKS[1]
 @DECAYS
 @ERASES
-def test_values_and_gradients_are_those_of_single_steps(
-    decays: str, erases: bool | str, ragged: bool, resets: bool
-) -> None:
+def test_all_masks_of_all_sizes(decays: str, erases: bool | str, ragged: bool, resets: bool) -> None:
     for sizes in SIZES:
-        given, options = drawn(sizes, decays, erases), masks(*sizes[:2], ragged, resets)
-        truth = found_by(step_by_step, given, options)
-        assert_close(found_by(plain, given, options), truth, 1e-12)
-        assert_close(found_by(delta_scan, given, options), truth, 1e-12)
-        assert_close(found_by(delta_scan, given, options, torch.float32), truth, 1e-5)
+        check_against_single_steps(sizes, decays, erases, ragged, resets)
 
 
 @pytest.mark.parametrize("chunk", [1, 32, 64])
@@ -124,13 +134,12 @@ def test_results_do_not_depend_on_the_size_of_a_chunk(monkeypatch: pytest.Monkey
 
 
 @DECAYS
-@pytest.mark.parametrize("erases", [True, "rates"])
-@MASKS[0]
-@MASKS[1]
+@for_each("erases", [True, "rates"])
+@for_each("masked", EACH_MASK[:2])
 def test_no_uninitialized_memory_is_read(
-    monkeypatch: pytest.MonkeyPatch, decays: str, erases: bool | str, ragged: bool, resets: bool
+    monkeypatch: pytest.MonkeyPatch, decays: str, erases: bool | str, masked: tuple[bool, bool]
 ) -> None:
-    given, options = drawn((35, 4, 2, 1, 2, 5, 3), decays, erases), masks(35, 4, ragged, resets)
+    given, options = drawn((35, 4, 2, 1, 2, 5, 3), decays, erases), masks(35, 4, *masked)
     expected = found_by(delta_scan, given, options)
     assert poison(monkeypatch) == []
     assert_close(found_by(delta_scan, given, options), expected, 0.0)
@@ -189,6 +198,6 @@ def test_second_derivatives_and_compiled_code(decays: str, erases: bool | str) -
         return delta_scan(**dict(zip(given, tensors, strict=True)), **options)
 
     tensors = tuple(given.values())
-    assert torch.autograd.gradcheck(run, tensors)
-    assert torch.autograd.gradgradcheck(run, tensors)
+    assert torch.autograd.gradcheck(run, tensors, fast_mode=True)
+    assert torch.autograd.gradgradcheck(run, tensors, fast_mode=True)
     torch.testing.assert_close(torch.compile(run, fullgraph=True, backend="aot_eager")(*tensors), run(*tensors))

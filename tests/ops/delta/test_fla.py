@@ -1,7 +1,6 @@
 """The delta rule by flash-linear-attention's functions, where the package is installed."""
 
 import itertools
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import Tensor
 from gyral.ops.delta import OPERATOR, delta_scan, fla
 from gyral.ops.operator import KernelUnavailableError, load_or_reason
 from tests.helpers import goldens
+from tests.helpers.loops import for_each
 from tests.helpers.scans import assert_close, masks
 from tests.ops.delta.test_delta import MASKS, Tensors, drawn, found_by, plain, step_by_step
 from tests.ops.delta.test_traps import NO_MASKS
@@ -120,7 +120,7 @@ def naive_functions(monkeypatch: pytest.MonkeyPatch, on_cpu: None) -> None:
     monkeypatch.setattr(fla, "load", lambda: functions)
 
 
-@EACH_CASE
+@for_each("case", CASES)
 @MASKS[0]
 @MASKS[1]
 def test_the_naive_functions_equal_single_steps(
@@ -156,8 +156,8 @@ def test_second_derivatives_are_those_of_plain_torch(naive_functions: None) -> N
         return delta_scan(**dict(zip(given, tensors, strict=True)), **options)
 
     tensors = tuple(given.values())
-    assert torch.autograd.gradcheck(run, tensors)
-    assert torch.autograd.gradgradcheck(run, tensors)
+    assert torch.autograd.gradcheck(run, tensors, fast_mode=True)
+    assert torch.autograd.gradgradcheck(run, tensors, fast_mode=True)
     torch.testing.assert_close(torch.compile(run, fullgraph=True, backend="aot_eager")(*tensors), run(*tensors))
 
 
@@ -279,13 +279,3 @@ def test_a_version_that_was_not_checked_is_not_used(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "fla", SimpleNamespace(__version__="0.5.1"))
     with pytest.raises(KernelUnavailableError, match=r"^flash-linear-attention cannot be used: it has version 0\.5\.1"):
         fla.prepare(torch.device("cuda"))
-
-
-def test_a_run_on_a_cpu_imports_no_package() -> None:
-    code = """
-import sys, torch, gyral
-gyral.DeltaNet(2, 4)(torch.zeros(3, 1, 2))
-print({"fla", "triton", "gyral.ops.delta.fla"} & set(sys.modules))
-"""
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "set()\n"

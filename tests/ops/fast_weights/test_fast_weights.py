@@ -4,7 +4,7 @@ import functools
 import gc
 import random
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -13,19 +13,17 @@ from torch import Tensor
 
 from gyral.ops import fast_weights
 from gyral.ops.fast_weights import KINDS, OPERATOR, cpu, naive
-from gyral.ops.operator import KernelUnavailableError
+from tests.helpers.kernels import skip_without
+from tests.helpers.loops import for_each
 from tests.helpers.memory import poison
 
-try:
-    cpu.prepare(torch.device("cpu"))
-except KernelUnavailableError as error:
-    pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
+compiled = skip_without(cpu.prepare, torch.device("cpu"))
 
-FEW, MANY = 40, 400
+FEW, MANY = 14, 400
 TENSORS = ("x", "w_ih", "b", "w_hh", "norm", "h0", "a0")
 STARTS, DECAY = 3, 5  # of `Case.fixed`
 
-every_kind = pytest.mark.parametrize("kind", KINDS)
+every_kind = for_each("kind", KINDS)
 
 
 class Case:
@@ -124,55 +122,54 @@ def set_chunk(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return set_size
 
 
-def check(case: Case) -> dict[str, Tensor]:
-    """Compare values and gradients in float64; return those of the kernels."""
+def check(case: Case) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Compare values and gradients in float64; return those of the kernels and those of the twin."""
     truth, found = case.results(naive.fast_weights), case.results(OPERATOR)
     assert found.keys() == truth.keys()
     for name, tensor in truth.items():
         assert error(found[name], tensor) < 1e-10, f"{name} of {case}"
-    return found
+    return found, truth
 
 
-def check_against_naive(kind: str, seeds: range, set_chunk: Callable[[int], None]) -> None:
+def check_against_naive(cases: Iterable[Case], set_chunk: Callable[[int], None]) -> None:
     """Compare float64 case by case, and float32 by its typical error."""
     ratios: dict[str, list[float]] = {}
     smallest = torch.finfo(torch.float32).eps / 2
-    for seed in seeds:
-        case = Case(kind, seed)
+    for case in cases:
         set_chunk(case.chunk)
-        check(case)
-        truth = case.results(naive.fast_weights)
+        _, truth = check(case)
         found, plain = (case.results(function, torch.float32) for function in (OPERATOR, naive.fast_weights))
         for name, tensor in truth.items():
             own, allowed = (max(error(results[name], tensor), smallest) for results in (found, plain))
+            assert own <= 1000 * allowed, f"{name} in float32 of {case}"
             ratios.setdefault(name, []).append(own / allowed)
-    for name, values in ratios.items():
-        if len(values) >= 20:
-            assert torch.tensor(values).log().mean().exp() <= 1.5, name
+    compared = {name: values for name, values in ratios.items() if len(values) >= 20}
+    assert {"outputs", "h", "a", "gradient of x", "gradient of w_hh"} <= compared.keys()
+    for name, values in compared.items():
+        assert torch.tensor(values).log().mean().exp() <= 1.5, name
 
 
-@every_kind
-def test_random_sizes_and_options(kind: str, set_chunk: Callable[[int], None]) -> None:
-    check_against_naive(kind, range(FEW), set_chunk)
+def test_random_sizes_and_options(set_chunk: Callable[[int], None]) -> None:
+    check_against_naive((Case(kind, seed) for kind in KINDS for seed in range(FEW)), set_chunk)
 
 
 @pytest.mark.slow
-@every_kind
+@pytest.mark.parametrize("kind", KINDS)
 def test_hundreds_of_random_sizes_and_options(kind: str, set_chunk: Callable[[int], None]) -> None:
-    check_against_naive(kind, range(FEW, FEW + MANY), set_chunk)
+    check_against_naive((Case(kind, seed) for seed in range(FEW, FEW + MANY)), set_chunk)
 
 
 @every_kind
 def test_every_remainder_of_the_vectors(kind: str, set_chunk: Callable[[int], None]) -> None:
     set_chunk(2)
-    for size in range(1, 66):
+    for size in (*range(1, 19), 31, 33, 47, 49, 63, 65):
         check(Case(kind, size, steps=3, batch=2, size=size, inner_steps=1))
 
 
 @every_kind
 def test_the_chunks_of_a_long_sequence(kind: str) -> None:
-    for seed in range(3):
-        check(Case(kind, seed, steps=150, batch=3, size=6, ragged=seed == 1, resets=0.02))
+    for seed in range(2):
+        check(Case(kind, seed, steps=100, batch=3, size=6, ragged=seed == 1, resets=0.02))
 
 
 @every_kind
@@ -180,14 +177,14 @@ def test_a_reset_at_the_first_step_ignores_the_state(kind: str) -> None:
     case = Case(kind, 1, steps=4, batch=9, size=5, ragged=False, resets=0.0, starts_empty=False)
     case.fixed[DECAY] = 0.9
     case.fixed[STARTS][0, :5] = True
-    found = check(case)
+    found, _ = check(case)
     for name in ("gradient of h0", "gradient of a0"):
         assert not found[name][:5].any()
         assert found[name][5:].any()
 
 
+@for_each("dtype", [torch.float32, torch.float64])
 @every_kind
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_any_number_of_threads_gives_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, kind: str, dtype: torch.dtype
 ) -> None:

@@ -14,14 +14,10 @@ from torch import Tensor, nn
 
 from gyral.ops import graph_gru
 from gyral.ops.graph_gru import cpu, naive
-from gyral.ops.operator import KernelUnavailableError
-from tests.helpers.kernels import compile_for
+from tests.helpers.kernels import compile_for, skip_without
 from tests.helpers.memory import poison
 
-try:
-    cpu.prepare(torch.device("cpu"))
-except KernelUnavailableError as error:
-    pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
+compiled = skip_without(cpu.prepare, torch.device("cpu"))
 
 FEW, MANY = 10, 500  # random cases of the property test in `make test` and in `make test-all`
 NAMES = ("inputs", "weight_ih", "weight_hh", "bias", "memory")

@@ -20,14 +20,10 @@ from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import lie_access
 from gyral.ops.lie_access import cpu, naive
-from gyral.ops.operator import KernelUnavailableError
-from tests.helpers.kernels import compile_for
+from tests.helpers.kernels import compile_for, skip_without
 from tests.helpers.memory import poison
 
-try:
-    cpu.prepare(torch.device("cpu"))
-except KernelUnavailableError as error:
-    pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
+compiled = skip_without(cpu.prepare, torch.device("cpu"))
 
 FEW, MANY = 8, 500  # random cases of the property test in `make test` and in `make test-all`
 GROUPS = ("translation", "rotation", "scaling_rotation")

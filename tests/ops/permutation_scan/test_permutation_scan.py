@@ -6,15 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.permutation_scan import cpu, naive, permutation_scan, step
+from tests.helpers.kernels import skip_without
 from tests.helpers.memory import poison
 from tests.helpers.scans import assert_close, masks, results
 
-try:
-    cpu.prepare(torch.device("cpu"))
-except KernelUnavailableError as error:
-    pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
+compiled = skip_without(cpu.prepare, torch.device("cpu"))
 
 MASKS = pytest.mark.parametrize("ragged", [False, True]), pytest.mark.parametrize("resets", [False, True])
 # T, B, N, K: one step, one row, one number, one matrix, and every remainder of a vector

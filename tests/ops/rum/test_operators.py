@@ -10,15 +10,12 @@ from torch.utils._pytree import tree_leaves
 
 from gyral.cells.rum import RUMCell
 from gyral.nn.recurrent import Recurrent
-from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.rum import cpu as rum_cpu
 from gyral.ops.rum import naive
+from tests.helpers.kernels import skip_without
 from tests.helpers.operators import check_registration
 
-try:
-    rum_cpu.KERNEL.prepare()
-except KernelUnavailableError as error:
-    pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
+compiled = skip_without(rum_cpu.KERNEL.prepare)
 
 STEPS, BATCH, X, N = 4, 3, 2, 5
 

@@ -9,13 +9,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from gyral.cells.rum import RUMCell
-from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.rum import cpu as rum_cpu
+from tests.helpers.kernels import skip_without
 
-try:
-    rum_cpu.KERNEL.prepare()
-except KernelUnavailableError as error:
-    pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
+compiled = skip_without(rum_cpu.KERNEL.prepare)
 
 INPUTS, HIDDEN = 3, 7
 

@@ -294,7 +294,7 @@ SIZES = [
     Case(500, 1, 2),
     Case(2, 1, 1, lambd=1.0),
     Case(3, 5, 1, lambd=1.0),
-    Case(31, 2, 4, lambd=1.0),
+    Case(31, 2, 2, lambd=1.0),
     Case(100, 1, 4, lambd=1.0),
     pytest.param(Case(500, 1, 2, lambd=1.0), marks=pytest.mark.slow),  # more tiles than 100 has
 ]
@@ -308,16 +308,16 @@ CHOICES: list[dict[str, Any]] = [
     {"ragged": True},
     {"layer_norm": True, "epsilon": 0.1, "resets": True, "ragged": True, "keep": "mask"},
 ]
-CHOSEN = [Case(batch=19, **choice) for choice in CHOICES]
+CHOSEN = [Case(steps=3, **choice) for choice in CHOICES]
 CHOSEN += [Case(batch=3 if choice.get("ragged") else 2, steps=3, lambd=1.0, **choice) for choice in CHOICES]
 
 
 @pytest.mark.named(
     "size=63 batch=1 steps=5",
     "size=2 batch=1 steps=1 lambd=1.0",
-    "size=31 batch=2 lambd=1.0",
-    "batch=19 activation=softsign update_gate=False",
-    "batch=19 layer_norm=True",
+    "size=31 batch=2 steps=2 lambd=1.0",
+    "steps=3 activation=softsign update_gate=False",
+    "steps=3 layer_norm=True",
     "batch=2 steps=3 lambd=1.0 update_gate=False eta=1.5 layer_norm=True keep=probability",
 )
 @pytest.mark.parametrize("case", SIZES + CHOSEN, ids=str)
@@ -329,12 +329,11 @@ def test_kernels_equal_the_loop(case: Case, monkeypatch: pytest.MonkeyPatch) -> 
 def test_weights_on_chip_and_streamed(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     size = 1000 if precision == "resident" else 0
     monkeypatch.setattr(launch, "RESIDENT_SIZE", dict.fromkeys(launch.RESIDENT_SIZE, size))
-    monkeypatch.setattr(launch, "TILE", 256)  # so that the rows of a program run in blocks where they are streamed
+    monkeypatch.setattr(launch, "TILE", 512)  # so that the rows of a program run in blocks where they are streamed
     for case in (
-        Case(33, 17, 3, ragged=True),
+        Case(33, 17, 2, ragged=True, resets=True),
         Case(40, 2, 2, layer_norm=True, eta=1.0),
         Case(20, 2, 2, update_gate=False),
-        Case(20, 17, 3, ragged=True, resets=True),
     ):
         check(case, example(case), monkeypatch, is_generic=True)
 
@@ -369,7 +368,7 @@ SAMPLED = [2.2, torch.pi]
     + [pytest.param(angle, 1.0, marks=[] if angle in SAMPLED else pytest.mark.slow) for angle in ANGLES],
 )
 def test_angles(angle: float, lambd: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case(7, 48 if lambd == 0 else 10, 1, lambd=lambd, activation="tanh")
+    case = Case(7, 16 if lambd == 0 else 3, 1, lambd=lambd, activation="tanh")
     given = example(case)
     given.weight.zero_()
     target, _, embedded = given.parts.unbind(2)
@@ -383,10 +382,11 @@ def test_angles(angle: float, lambd: float, monkeypatch: pytest.MonkeyPatch) -> 
     check(case, given, monkeypatch, is_generic=angle not in exact)
 
 
+@pytest.mark.named("0.0-*", "*-0.0")
 @pytest.mark.parametrize("lambd", [0.0, 1.0])
 @pytest.mark.parametrize("scale", [0.0, 1e-30])
 def test_zero_vectors(scale: float, lambd: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case(12, 4, 3, lambd=lambd, eta=1.0)
+    case = Case(12, 4, 2, lambd=lambd, eta=1.0)
     given = example(case)
     given.weight[: case.size].zero_()
     given.parts[:, 0, 0] *= scale  # no target
@@ -395,12 +395,12 @@ def test_zero_vectors(scale: float, lambd: float, monkeypatch: pytest.MonkeyPatc
     given.parts[:, 2, 2] *= scale
     given.hidden[3] = 0.0
     kernel = check(case, given, monkeypatch)
-    assert torch.equal(kernel["cosines"].view(3, 4)[:, :3], torch.ones(3, 3).double())
-    assert not kernel["d parts"].view(3, 4, 3, 12)[:, :3, 0].any()
+    assert torch.equal(kernel["cosines"].view(2, 4)[:, :3], torch.ones(2, 3).double())
+    assert not kernel["d parts"].view(2, 4, 3, 12)[:, :3, 0].any()
 
 
 def test_nothing_at_all() -> None:
-    case = Case(5, 2, 2, eta=1.0)
+    case = Case(5, 1, 2, eta=1.0)
     zeros = Example(*(torch.zeros_like(tensor) for tensor in example(case)[:-1]), cotangents=example(case).cotangents)
     for lambd in (0.0, 1.0):
         results = by_kernel(case._replace(lambd=lambd), zeros)
@@ -410,9 +410,9 @@ def test_nothing_at_all() -> None:
 
 
 def test_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "CHECKPOINT_EVERY", 3)
+    monkeypatch.setattr(launch, "CHECKPOINT_EVERY", 2)
     monkeypatch.setattr(launch, "TILE", 32)  # several tiles, here of 4 rows
-    case = Case(5, 2, 8, lambd=1.0, ragged=True, resets=True)
+    case = Case(5, 2, 5, lambd=1.0, ragged=True, resets=True)
     check(case, example(case), monkeypatch, is_generic=True)
     # they are in use: without them no gradient comes before the last of them
     forward = launch.forward
@@ -427,14 +427,14 @@ def test_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "forward", forgetful)
     case = case._replace(batch=1, ragged=False, resets=False)
     gradients = by_kernel(case, example(case))["d parts"].view(case.steps, -1)
-    assert gradients[:5].isnan().any()
-    assert gradients[6:].isfinite().all()
+    assert gradients[:3].isnan().any()
+    assert gradients[4:].isfinite().all()
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.bfloat16, 2.0**-8), (torch.float16, 2.0**-11)])
 def test_half_precision(dtype: torch.dtype, bound: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts and weights of half precision, where only the recurrent products' factors are rounded to it."""
-    for case in (Case(20, 17, 3, activation="tanh"), Case(150, 1, 2, activation="tanh"), Case(9, 2, 3, lambd=1.0)):
+    for case in (Case(20, 3, 3, activation="tanh"), Case(150, 1, 2, activation="tanh"), Case(9, 1, 2, lambd=1.0)):
         given = example(case)
         given = given._replace(parts=given.parts.to(dtype).double(), weight=given.weight.to(dtype).double())
         if case.lambd == 1:  # a matrix times a vector, in float32 throughout

@@ -4,14 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.slstm import cpu, lowest_scale, naive, slstm
+from tests.helpers.kernels import skip_without
 from tests.helpers.scans import assert_close, masks
 
-try:
-    cpu.prepare(torch.device("cpu"))
-except KernelUnavailableError as error:
-    pytest.skip(f"the kernels cannot be compiled here: {error}", allow_module_level=True)
+compiled = skip_without(cpu.prepare, torch.device("cpu"))
 
 SIZES = ((1, 1, 1, 1), (7, 5, 2, 3), (5, 9, 1, 16), (4, 17, 3, 17), (2, 3, 2, 66))  # T, B, H, d
 

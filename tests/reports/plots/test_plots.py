@@ -208,13 +208,15 @@ def test_files_are_reproducible_and_have_text(runs: Path, tmp_path: Path) -> Non
     ids=lambda value: ",".join(value) if isinstance(value, list) else "",
 )
 def test_a_wrong_option_is_one_line(
-    arguments: list[str], error: str, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for model in ("gru", "lstm"):
+        write(tmp_path / "runs", model, 1, curve(0.5, 1))
     monkeypatch.chdir(tmp_path)
     default = [] if any(word.startswith("save=") for word in arguments) else ["save=[a.csv,a.pdf]"]
-    outcome = invoke(f"sweep={runs}", *default, *arguments, entry="report")
+    outcome = invoke("sweep=runs", *default, *arguments, entry="report")
     assert re.fullmatch(error, outcome.error)
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 def test_a_legend_has_few_rows_and_no_row_of_one_entry() -> None:

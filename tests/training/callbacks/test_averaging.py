@@ -1,5 +1,6 @@
 """Averaged weights are the mean, are evaluated, and resume."""
 
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -22,14 +23,27 @@ from tests.helpers.running import (
 )
 from tests.training.callbacks.conftest import TEXT
 
+MOMENTS = [("before_step", 8), ("before_step", 14), ("after_replace", 18)]
 ASGD = (*TEXT, "optimizer=sgd", "callbacks=averaging", "callbacks.averaging.start=10")
 
 
 @pytest.fixture(scope="module")
 def averaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 24 steps, validated at 8, 16 and 24, whose weights are averaged after the 11th."""
+    """A run of 24 steps, validated at 8, 16 and 24, whose weights are averaged after the 11th.
+
+    Beside it are its copies of `MOMENTS`.
+    """
     directory = tmp_path_factory.mktemp("runs") / "averaged"
-    outcome = invoke(*ASGD, f"hydra.run.dir={directory}")
+
+    def copy_once(target: Path) -> None:
+        if not target.exists():
+            shutil.copytree(directory, target)
+
+    with pytest.MonkeyPatch.context() as context:
+        for point, step in MOMENTS:
+            leave = functools.partial(copy_once, directory.with_name(f"{point} {step}"))
+            killing.arm(point, step, act=leave, patch=context.setattr)
+        outcome = invoke(*ASGD, f"hydra.run.dir={directory}")
     assert outcome.status == 0, outcome.err
     return directory
 
@@ -59,22 +73,10 @@ def test_averaged_weights_are_the_mean_since_the_start_and_what_is_evaluated(
     assert json.loads(saved.read_text())["numbers"]["val/loss"] == pytest.approx(float(scores[0][2]), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("point", "step"),
-    [pytest.param("before_step", 8, marks=pytest.mark.slow), ("before_step", 14), ("after_replace", 18)],
-)
-def test_a_killed_run_averages_the_same_weights(
-    averaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, step: int
-) -> None:
-    killed = tmp_path / "killed"
-
-    def copy_once() -> None:
-        if not killed.exists():
-            shutil.copytree(tmp_path / "whole", killed)
-
-    with monkeypatch.context() as context:
-        killing.arm(point, step, act=copy_once, patch=context.setattr)
-        assert invoke(*ASGD, f"hydra.run.dir={tmp_path / 'whole'}").status == 0
+@pytest.mark.named("before_step-14")
+@pytest.mark.parametrize(("point", "step"), MOMENTS)
+def test_a_killed_run_averages_the_same_weights(averaged: Path, tmp_path: Path, point: str, step: int) -> None:
+    killed = Path(shutil.copytree(averaged.with_name(f"{point} {step}"), tmp_path / "killed"))
     outcome = invoke(f"resume={killed}")
     assert outcome.status == 0, outcome.err
     assert_same_run(averaged, killed)

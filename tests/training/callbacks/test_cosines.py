@@ -1,6 +1,7 @@
 """Recording cosines: complete, resumable, without effect on training."""
 
 import csv
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,12 +22,36 @@ from gyral.training.callbacks.cosines import Cosines
 from tests.figures.conftest import RUM
 from tests.helpers.running import SMALL_RECALL, assert_same_run, invoke, load_last, train
 
+WITH_COSINES = (*RUM, "callbacks=cosines", "task.monitor=val/loss", "task.mode=max")
+
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run whose cosines were recorded, after steps 8, 16 and 24; its best checkpoint is not its last."""
-    with_cosines = (*RUM, "callbacks=cosines", "task.monitor=val/loss", "task.mode=max")
-    return train(tmp_path_factory.mktemp("runs") / "run", *with_cosines)
+    """A run whose cosines were recorded, after steps 8, 16 and 24; its best checkpoint is not its last.
+
+    It failed after step 17 and was resumed at its checkpoint of step 15. The rows of before are in earlier.csv.
+    """
+    directory = tmp_path_factory.mktemp("runs") / "run"
+    fail_and_resume(directory)
+    return directory
+
+
+def fail_and_resume(directory: Path, *arguments: str) -> None:
+    step = SequenceTask.training_step
+
+    def fail_late(self: Any, batch: Any, index: int) -> Tensor:
+        if self.global_step == 17:
+            raise MemoryError
+        return step(self, batch, index)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SequenceTask, "training_step", fail_late)
+        assert invoke(*WITH_COSINES, *arguments, f"hydra.run.dir={directory}").status == 1
+    shutil.copyfile(directory / "cosines.csv", directory / "earlier.csv")
+    with (directory / "cosines.csv").open("a") as file:
+        file.write("23,0.1,0.")  # cut off by a crash
+    assert len(read_cosines(directory)[0]) == 2
+    train(directory, *WITH_COSINES, *arguments)
 
 
 @pytest.fixture
@@ -40,7 +65,7 @@ def rows_of(directory: Path) -> list[dict[str, str]]:
 
 
 def test_recording_changes_no_bit_of_the_training(directory: Path, tmp_path: Path) -> None:
-    assert_same_run(train(tmp_path / "run", *RUM, "task.monitor=val/loss", "task.mode=max"), directory)
+    assert_same_run(train(tmp_path / "run", *(word for word in WITH_COSINES if word != "callbacks=cosines")), directory)
 
 
 def test_a_row_of_shares_is_recorded_at_each_validation(directory: Path) -> None:
@@ -68,26 +93,16 @@ def test_the_shares_agree_with_cosines_recomputed_from_a_checkpoint(directory: P
     assert difference[0] > 10
 
 
-@pytest.mark.parametrize("every", [3, 8])  # the last checkpoint lies before the row at step 16, or after it
-def test_a_resumed_run_has_every_row_once(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
-) -> None:
-    arguments = [argument for argument in RUM if "checkpoints.every" not in argument]
-    arguments += ["callbacks=cosines", "task.monitor=val/loss", "task.mode=max", f"callbacks.checkpoints.every={every}"]
-    step = SequenceTask.training_step
+def test_a_resumed_run_has_every_row_once(directory: Path) -> None:
+    earlier = (directory / "earlier.csv").read_text()
+    assert (directory / "cosines.csv").read_text().startswith(earlier), (
+        "the row of step 16 is recorded again, as it was"
+    )
 
-    def fail_late(self: Any, batch: Any, index: int) -> Tensor:
-        if self.global_step == 17:
-            raise MemoryError
-        return step(self, batch, index)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(SequenceTask, "training_step", fail_late)
-        assert invoke(*arguments, f"hydra.run.dir={tmp_path}").status == 1
-    with (tmp_path / "cosines.csv").open("a") as file:
-        file.write("23,0.1,0.")  # cut off by a crash
-    assert len(read_cosines(tmp_path)[0]) == 2
-    train(tmp_path, *arguments)
+@pytest.mark.slow
+def test_a_row_of_before_the_checkpoint_is_kept(directory: Path, tmp_path: Path) -> None:
+    fail_and_resume(tmp_path, "callbacks.checkpoints.every=8")
     assert (tmp_path / "cosines.csv").read_text() == (directory / "cosines.csv").read_text()
 
 

@@ -1,6 +1,7 @@
 """Runs end at a threshold or without improvement, also when they are killed and resumed."""
 
 import csv
+import functools
 import json
 import math
 import shutil
@@ -83,23 +84,53 @@ SOLVED = (
 )
 
 
+# what a kill leaves: solved, but not in a checkpoint yet; solved, the checkpoint is the validation's own
+MOMENTS = [("before_step", 10), ("before_replace", 16), ("after_replace", 16), ("in_test", 16)]
+
+
+def train_and_copy(directory: Path, *arguments: str) -> str:
+    """Train, and copy the directory at `MOMENTS`; return what was printed.
+
+    A copy made at some moment is what a kill at that moment leaves.
+    """
+
+    def copy_once(target: Path) -> None:
+        if not target.exists():
+            shutil.copytree(directory, target)
+
+    with pytest.MonkeyPatch.context() as context:
+        for point, step in MOMENTS:
+            leave = functools.partial(copy_once, directory.with_name(f"{point} {step}"))
+            killing.arm(point, step, act=leave, patch=context.setattr)
+        outcome = invoke(*arguments, f"hydra.run.dir={directory}")
+    assert outcome.status == 0, outcome.err
+    return outcome.err
+
+
+def check_resumed(whole: Path, point: str, step: int, tmp_path: Path) -> None:
+    """Check that the copy of a moment ends as the run that nothing happened to."""
+    killed = Path(shutil.copytree(whole.with_name(f"{point} {step}"), tmp_path / "killed"))
+    outcome = invoke(f"resume={killed}")
+    assert outcome.status == 0, outcome.err
+    assert json.loads((killed / "DONE").read_text())["steps"] == 16
+    assert_same_run(whole, killed)
+
+
 @pytest.fixture(scope="module")
-def solved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """A run that is solved at the second of its three validations, and its arguments."""
+def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that is solved at the second of its three validations."""
     directory = tmp_path_factory.mktemp("runs")
     assert invoke(*SOLVED, f"hydra.run.dir={directory / 'whole'}").status == 0
     with (directory / "whole" / "metrics.csv").open(newline="") as file:
         first, second, third = [float(row["val/loss"]) for row in csv.DictReader(file) if row["val/loss"]]
     assert first > second > third
-    arguments = [*SOLVED, f"callbacks.early_stopping.stopping_threshold={second + 1e-4 * (first - second)}"]
-    outcome = invoke(*arguments, f"hydra.run.dir={directory / 'solved'}")
-    assert outcome.status == 0, outcome.err
-    assert "Stopped early after step 16: val/loss is " in outcome.err
-    return directory / "solved", arguments
+    threshold = f"callbacks.early_stopping.stopping_threshold={second + 1e-4 * (first - second)}"
+    assert "Stopped early after step 16: val/loss is " in train_and_copy(directory / "solved", *SOLVED, threshold)
+    return directory / "solved"
 
 
-def test_a_solved_run_ends_tested_and_done(solved: tuple[Path, list[str]]) -> None:
-    directory, _ = solved
+def test_a_solved_run_ends_tested_and_done(solved: Path) -> None:
+    directory = solved
     results = json.loads((directory / "DONE").read_text())
     assert results["steps"] == load_last(directory)["global_step"] == 16
     assert "test/accuracy" in results
@@ -108,33 +139,10 @@ def test_a_solved_run_ends_tested_and_done(solved: tuple[Path, list[str]]) -> No
         assert max(int(row["step"]) for row in csv.DictReader(file)) == 16, "a row of the test and none after it"
 
 
-@pytest.mark.parametrize(
-    ("point", "step"),
-    [
-        pytest.param("before_step", 10, marks=pytest.mark.slow),
-        ("before_replace", 16),  # solved, but not in a checkpoint yet
-        ("after_replace", 16),  # solved, the checkpoint is the validation's own
-        pytest.param("in_test", 16, marks=pytest.mark.slow),
-    ],
-)
-def test_a_killed_run_is_solved_at_the_same_step(
-    solved: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, step: int
-) -> None:
-    """A copy of the directory made at some moment is what a kill at that moment leaves."""
-    directory, arguments = solved
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-
-    def copy_once() -> None:
-        if not killed.exists():
-            shutil.copytree(whole, killed)
-
-    with monkeypatch.context() as context:
-        killing.arm(point, step, act=copy_once, patch=context.setattr)
-        assert invoke(*arguments, f"hydra.run.dir={whole}").status == 0
-    outcome = invoke(f"resume={killed}")
-    assert outcome.status == 0, outcome.err
-    assert json.loads((killed / "DONE").read_text())["steps"] == 16
-    assert_same_run(directory, killed)
+@pytest.mark.named("before_replace-*")  # a stalled run is killed at the other moment
+@pytest.mark.parametrize(("point", "step"), MOMENTS)
+def test_a_killed_run_is_solved_at_the_same_step(solved: Path, tmp_path: Path, point: str, step: int) -> None:
+    check_resumed(solved, point, step, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -186,30 +194,16 @@ STALLED = (*SMALL_RECALL, "model=gru", "optimizer.lr=1e-9", "callbacks=early_sto
 STALLED = (*STALLED, "callbacks.early_stopping.patience=1", "callbacks.checkpoints.every=4")
 
 
-@pytest.mark.parametrize(
-    ("point", "step"),
-    [
-        pytest.param("before_step", 10, marks=pytest.mark.slow),
-        pytest.param("before_replace", 16, marks=pytest.mark.slow),
-        ("after_replace", 16),
-        pytest.param("in_test", 16, marks=pytest.mark.slow),
-    ],
-)
-def test_a_killed_run_stops_early_at_the_same_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, step: int
-) -> None:
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+@pytest.fixture(scope="module")
+def stalled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("runs") / "stalled"
+    said = "Stopped early after step 16: val/accuracy has not improved in 1 validations (best: "
+    assert said in train_and_copy(directory, *STALLED)
+    assert json.loads((directory / "DONE").read_text())["steps"] == load_last(directory)["global_step"] == 16
+    return directory
 
-    def copy_once() -> None:
-        if not killed.exists():
-            shutil.copytree(whole, killed)
 
-    with monkeypatch.context() as context:
-        killing.arm(point, step, act=copy_once, patch=context.setattr)
-        outcome = invoke(*STALLED, f"hydra.run.dir={whole}")
-    assert outcome.status == 0, outcome.err
-    assert "Stopped early after step 16: val/accuracy has not improved in 1 validations (best: " in outcome.err
-    assert json.loads((whole / "DONE").read_text())["steps"] == load_last(whole)["global_step"] == 16
-    outcome = invoke(f"resume={killed}")
-    assert outcome.status == 0, outcome.err
-    assert_same_run(whole, killed)
+@pytest.mark.named("after_replace-*")
+@pytest.mark.parametrize(("point", "step"), MOMENTS)
+def test_a_killed_run_stops_early_at_the_same_step(stalled: Path, tmp_path: Path, point: str, step: int) -> None:
+    check_resumed(stalled, point, step, tmp_path)

@@ -17,7 +17,7 @@ from gyral.runs.directory import load_run
 from gyral.runs.metrics_file import read_metrics
 from gyral.training import build
 from gyral.training.callbacks.norms import Norms
-from tests.helpers.running import SMALL_RECALL, SMALL_TEXT, invoke, load_last, read_rows
+from tests.helpers.running import SMALL_RECALL, invoke, load_last, read_rows
 
 RUN = (*SMALL_RECALL, "model=rum", "optimizer=adam", "callbacks=norms", "callbacks.checkpoints.every=8")
 
@@ -30,7 +30,19 @@ def train(directory: Path, *arguments: str) -> Path:
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("runs") / "run", *RUN)
+    """A run that failed after step 17 and was resumed at its checkpoint of step 16."""
+    directory = tmp_path_factory.mktemp("runs") / "run"
+    step = build.SequenceTask.training_step
+
+    def fail_late(self: build.SequenceTask, batch: object, index: int) -> Tensor:
+        if self.global_step == 17:
+            raise MemoryError
+        return step(self, batch, index)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build.SequenceTask, "training_step", fail_late)
+        assert invoke(*RUN, f"hydra.run.dir={directory}").status == 1
+    return train(directory, *RUN)
 
 
 def without_norms(directory: Path) -> list[dict[str, str]]:
@@ -40,7 +52,7 @@ def without_norms(directory: Path) -> list[dict[str, str]]:
     return [row for row in rows if len(row) > 1]
 
 
-def test_recording_changes_no_bit_of_the_training(directory: Path, tmp_path: Path) -> None:
+def test_recording_changes_no_bit_of_the_training_also_where_it_resumes(directory: Path, tmp_path: Path) -> None:
     plain = train(tmp_path / "run", *(word for word in RUN if word != "callbacks=norms"))
     assert without_norms(plain) == without_norms(directory)
     for name, weight in load_last(plain)["state_dict"].items():
@@ -86,48 +98,39 @@ def test_the_gradient_at_a_step_is_what_moving_its_hidden_state_costs(directory:
     assert slope == pytest.approx((gradient * direction).sum().item(), rel=1e-6)
     # it is what was recorded, in single precision, after the last step
     rows, gradients = read_step_gradients(directory)
-    assert rows == [8, 16, 24]
+    assert rows == [8, 16, 24], "each once, although the run was resumed"
     [values] = gradients.values()
     assert values.shape == (3, batch.inputs.shape[1])
     assert values[-1, moved_at] == pytest.approx(gradient.norm().item(), rel=1e-4)
 
 
-def test_a_resumed_run_has_every_row_once(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        step = build.SequenceTask.training_step
-
-        def fail_late(self: build.SequenceTask, batch: object, index: int) -> Tensor:
-            if self.global_step == 17:
-                raise MemoryError
-            return step(self, batch, index)
-
-        patch.setattr(build.SequenceTask, "training_step", fail_late)
-        assert invoke(*RUN, f"hydra.run.dir={tmp_path}").status == 1
-    train(tmp_path, *RUN)
-    assert (tmp_path / Norms.FILE).read_text() == (directory / Norms.FILE).read_text()
-
-
 def test_every_layer_has_its_steps(tmp_path: Path) -> None:
-    options = (*SMALL_TEXT, "model=fs_lstm", "model.num_layers=2")
-    train(tmp_path, *options, "callbacks=norms", "trainer.max_steps=8")
+    options = (*SMALL_RECALL, "model=fs_lstm", "model.cell.slow_size=4", "model.num_layers=2")
+    train(tmp_path, *options, "callbacks=norms", "trainer.max_steps=2", "trainer.val_check_interval=2")
     _, gradients = read_step_gradients(tmp_path)
     assert set(gradients) == {"recurrent.cells.0", "recurrent.cells.1"}
     for values in gradients.values():
         assert np.nansum(values) > 0
 
 
-def test_the_figure_has_two_curves_and_a_panel_per_cell(directory: Path, tmp_path: Path) -> None:
+def test_the_figure_has_two_curves_and_a_panel_per_cell(directory: Path) -> None:
     figure = norms(load_run(directory))
     above = figure.axes[:2]
     for axes, name in zip(above, ("train/gradient_norm", "val/hidden_norm_recurrent_cells_0"), strict=True):
         steps, values = read_metrics(directory, name)
         assert axes.lines[0].get_xdata().tolist() == steps
         assert axes.lines[0].get_ydata().tolist() == values
+    color = cell_styles(["RUM"])[0]["color"]
+    assert [axes.lines[0].get_color() for axes in above] == [color, color]
     [panel] = figure.axes[2:]
     assert [line.get_label() for line in panel.lines] == ["after step 8", "after step 16", "after step 24"]
     with (directory / Norms.FILE).open(newline="") as file:
         _, first, *_ = csv.reader(file)
     assert panel.lines[0].get_ydata().tolist() == list(map(float, first[1:]))
+
+
+@pytest.mark.slow
+def test_the_figure_is_saved(directory: Path) -> None:
     assert draw("norms", directory)[0].is_file()
 
 
@@ -137,9 +140,6 @@ def test_several_runs_are_in_one_figure(directory: Path) -> None:
     gradient, hidden, *panels = figure.axes
     assert [len(axes.lines) for axes in (gradient, hidden)] == [2, 2]
     assert len(panels) == 2
-    one = norms(run)
-    color = cell_styles(["RUM"])[0]["color"]
-    assert [axes.lines[0].get_color() for axes in one.axes[:2]] == [color, color]
 
 
 def test_a_run_from_before_cells_had_a_curve_each_shows_that_of_all(directory: Path, tmp_path: Path) -> None:

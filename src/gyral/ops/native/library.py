@@ -40,6 +40,7 @@ LEVELS = {
     "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
     "x86-64-v3": ("avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"),
 }
+INCLUDE = re.compile(r'^#include "(.+)"', re.MULTILINE)
 PREBUILT = Path(__file__).with_name("prebuilt")
 KINDS = {"Index": ctypes.c_int64, "double": ctypes.c_double, "void*": ctypes.c_void_p}  # of arguments
 MAX_SIZE = 2**28  # bytes of a library
@@ -55,8 +56,8 @@ def compiler() -> str | None:
 def load(source: Path) -> ctypes.CDLL:
     """Return the library of one C++ source, compiled on first use.
 
-    Libraries are stored in `gyral.core.cache.cache_directory`. Their file name depends on the source, all headers, the
-    compiler, the flags and the processor, so that machines may share the directory. A library that another user could
+    Libraries are stored in `gyral.core.cache.cache_directory`. Their file name depends on the source, the headers that it
+    includes, the compiler, the flags and the processor, so that machines may share the directory. A library that another user could
     have written is not loaded, see `gyral.core.cache.untrusted_reason`: this process then compiles its own.
 
     Raises:
@@ -128,11 +129,20 @@ def _flags(version: str, processor: str) -> tuple[str, ...]:
 
 
 def _texts(source: Path) -> str:
-    return "\0".join(path.read_text(encoding="utf-8") for path in (source, *sorted(SOURCES.rglob("*.hpp"))))
+    """Return the texts of a source and of all headers that it includes, directly or through others."""
+    texts: dict[Path, str] = {}
+    to_read = [source]
+    while to_read:
+        path = to_read.pop()
+        if path not in texts:
+            texts[path] = path.read_text(encoding="utf-8")
+            for name in INCLUDE.findall(texts[path]):  # as the compiler looks for them
+                to_read += [header for header in (path.parent / name, SOURCES / name) if header.is_file()][:1]
+    return "\0".join(texts.values())
 
 
 def prebuilt_path(source: Path, level: str, directory: Path = PREBUILT) -> Path:
-    """Return the path of the library of a source for a level of x86-64; it depends on the source and all headers."""
+    """Return the path of the library of a source for a level of x86-64; it depends on the source and its headers."""
     digest = hashlib.sha256(_texts(source).encode()).hexdigest()[:16]
     return directory / f"{source.stem}-{level}-{digest}.so"
 

@@ -11,8 +11,6 @@ from gyral.core.errors import OptionError
 from gyral.data.babi.stories import sentence_text
 from gyral.report import draw_figure as draw
 from gyral.runs.directory import Run
-from tests.applications.babi.small import SMALL_BABI
-from tests.helpers.running import train
 
 
 def test_a_column_is_how_a_question_attends_to_the_sentences_before_it(answering: Run) -> None:
@@ -42,9 +40,7 @@ def test_a_column_is_how_a_question_attends_to_the_sentences_before_it(answering
     assert marked == [[[column, fact] for fact in question.supports] for column, question in enumerate(story)]
 
 
-def test_attention_is_drawn_of_a_task_that_has_it(tmp_path: Path) -> None:
-    run = train(tmp_path / "run", *SMALL_BABI, "model=gru", "trainer.max_steps=2")
-    with pytest.raises(
-        OptionError, match=rf"^run={run}: its task must have attention; train with task.attention=true$"
-    ):
-        draw("attention", run)
+def test_attention_is_drawn_of_a_task_that_has_it(babi_run: Path) -> None:
+    expected = rf"^run={babi_run}: its task must have attention; train with task.attention=true$"
+    with pytest.raises(OptionError, match=expected):
+        draw("attention", babi_run)

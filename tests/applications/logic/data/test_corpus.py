@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,16 @@ def test_a_line_that_is_not_a_pair_is_refused_with_its_place(tmp_path: Path, lin
         load(tmp_path, path=folder, train_operators=13)
 
 
+@pytest.fixture
+def few_pairs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fewer generated pairs, which no other test finds in the cache."""
+    corpus._generate.cache_clear()
+    monkeypatch.setattr(corpus, "GENERATED_SIZES", {"train": 100, "test": 20})
+    yield
+    corpus._generate.cache_clear()
+
+
+@pytest.mark.usefixtures("few_pairs")
 def test_without_files_pairs_are_generated_and_agree_with_truth_tables(tmp_path: Path) -> None:
     found = load(tmp_path, seed=3)
     assert found.substitute.startswith(f"{tmp_path}/logical_inference is missing, published at https://")

@@ -12,20 +12,11 @@ import torch
 from gyral.applications.reading.models.readouts import AttentionClassifier, AttentionSum
 from gyral.applications.reading.tasks.babi_reading import BabiReadingTask
 from gyral.core.errors import OptionError
-from gyral.data.babi import release
 from gyral.data.babi.stories import questions
-from tests.applications.reading.small import SMALL_READING
+from gyral.runs.directory import Run
 from tests.helpers.running import build_task, invoke
 
 MODEL = ("model=attention_sum", "cell@model.cell=mage_gru", "model.cell.hidden_size=4", "model.embedding_size=3")
-
-
-@pytest.fixture(autouse=True)
-def few_stories(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer generated stories, unless a network must learn from them."""
-    if "slow" not in request.keywords:
-        monkeypatch.setattr(release, "SIZES", {"1k": 80, "10k": 800})
-        monkeypatch.setattr(release, "TEST_SIZE", 40)
 
 
 def made(*overrides: str, task: str = "babi_reading", **options: Any) -> BabiReadingTask:
@@ -86,13 +77,10 @@ def test_a_mix_has_both_worlds_and_its_size_in_the_log(caplog: pytest.LogCapture
     assert made(task="babi_mix", mix_seed=1).babi.splits != mixed.babi.splits
 
 
-def test_evaluating_a_run_reproduces_its_results(tmp_path: Path) -> None:
-    arguments = ("task=babi_mix", *MODEL, *SMALL_READING, f"hydra.run.dir={tmp_path}")
-    trained = invoke(*arguments)
-    assert trained.status == 0, trained.err
-    results = json.loads((tmp_path / "DONE").read_text())
+def test_evaluating_a_run_reproduces_its_results(with_edges: Run, tmp_path: Path) -> None:
+    results = json.loads((with_edges.directory / "DONE").read_text())
     assert results["test/substitute"] == 1
-    assert invoke(f"run={tmp_path}", f"save={tmp_path}/a.json", entry="evaluate").status == 0
+    assert invoke(f"run={with_edges.directory}", f"save={tmp_path}/a.json", entry="evaluate").status == 0
     numbers = json.loads((tmp_path / "a.json").read_text())["numbers"]
     for name in ("test/accuracy", "test/loss"):
         assert numbers[name] == pytest.approx(results[name], abs=1e-6)

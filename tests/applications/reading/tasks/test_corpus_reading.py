@@ -29,7 +29,7 @@ def test_a_run_reports_the_substitute_and_the_references(task: str, tmp_path: Pa
     outcome = invoke(
         *("model=attention_sum", "cell@model.cell=gru", "model.cell.hidden_size=4", "model.embedding_size=4"),
         *(f"task={task}", "task.source=generated", "task.batch_size=8", "threads=1", "trainer.accelerator=cpu"),
-        *("trainer.max_steps=4", "trainer.val_check_interval=2", "callbacks.checkpoints.every=2", "logger=csv"),
+        *("trainer.max_steps=2", "trainer.val_check_interval=2", "callbacks.checkpoints.every=2", "logger=csv"),
         *(["task.ngrams=[1,3]"] if task == "lambada" else []),
         f"hydra.run.dir={tmp_path}",
     )

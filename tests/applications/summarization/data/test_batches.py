@@ -1,7 +1,6 @@
 """Batches of summaries: extended numbers, cuts, padding, words from numbers, streams."""
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,16 +20,20 @@ ROWS = [
     {"article": "odd b", "highlights": ["b"]},
     {"article": "a b a", "highlights": ["fresh"]},
 ]
+ARTICLES = 133
 FREQUENT = {"article": "a a a a b b b .", "highlights": [". ."]}
 
 
-@pytest.fixture
-def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SummaryCorpus:
-    monkeypatch.setenv("GYRAL_CACHE", str(tmp_path / "user"))
-    train = write_lines(tmp_path / "train.jsonl", [FREQUENT] * 9)
-    val = write_lines(tmp_path / "val.jsonl", ROWS)
-    test = write_lines(tmp_path / "test.jsonl", [article(number, 4 + number % 50) for number in range(333)])
-    return load(tmp_path, train=train, val=val, test=test)
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> SummaryCorpus:
+    """A corpus that several processes have prepared."""
+    folder = tmp_path_factory.mktemp("data")
+    train = write_lines(folder / "train.jsonl", [FREQUENT] * 9)
+    val = write_lines(folder / "val.jsonl", ROWS)
+    test = write_lines(folder / "test.jsonl", [article(number, 4 + number % 50) for number in range(ARTICLES)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GYRAL_CACHE", str(folder / "user"))
+        return load(folder, train=train, val=val, test=test, processes=2)
 
 
 def test_a_batch(corpus: SummaryCorpus) -> None:
@@ -100,10 +103,10 @@ def test_words_of_numbers(corpus: SummaryCorpus) -> None:
     assert encoded.article(1) == ["odd", "b"]
 
 
-def test_extended_numbers_decode_to_the_article(corpus: SummaryCorpus, tmp_path: Path) -> None:
+def test_extended_numbers_decode_to_the_article(corpus: SummaryCorpus) -> None:
     encoded = EncodedSummaries(corpus, "test")
-    batch = encoded.batch(np.arange(333))
-    for row, pair in enumerate(read_pairs(tmp_path / "test.jsonl")):
+    batch = encoded.batch(np.arange(ARTICLES))
+    for row, pair in enumerate(read_pairs(corpus.folder.parents[1] / "test.jsonl")):
         numbers = batch.article_extended[row, : batch.lengths[row]]
         assert encoded.words(numbers, batch.own_words[row]) == pair.article == encoded.article(row)
         summary = [word for sentence in pair.sentences for word in sentence]
@@ -128,13 +131,13 @@ def test_a_row_does_not_depend_on_the_batch(corpus: SummaryCorpus) -> None:
 def test_streams_for_evaluation_and_training(corpus: SummaryCorpus) -> None:
     encoded = EncodedSummaries(corpus, "test")
     rows = torch.cat([batch.rows for batch in SortedBatches(encoded, 32)])
-    assert sorted(rows.tolist()) == list(range(333))
-    stream = partial(BucketedBatches, encoded, 32, seed=1, length=15)
+    assert sorted(rows.tolist()) == list(range(ARTICLES))
+    stream = partial(BucketedBatches, encoded, 32, seed=1, length=8)
     whole = list(stream())
-    assert sorted(row for batch in whole[:11] for row in batch.rows.tolist()) == list(range(333))
+    assert sorted(row for batch in whole[:5] for row in batch.rows.tolist()) == list(range(ARTICLES))
     resumed = stream()
-    resumed.load_state_dict({"position": 9})
-    for left, right in zip(whole[9:], resumed, strict=True):
+    resumed.load_state_dict({"position": 3})
+    for left, right in zip(whole[3:], resumed, strict=True):
         assert all(map(torch.equal, left, right))
 
 

@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import threading
-import time
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -144,27 +143,19 @@ def test_a_stopped_preparation_continues(files: dict[str, Path], monkeypatch: py
     assert not written[0].parent.exists()
 
 
-@pytest.mark.parametrize("name", ["corpus.json", "words.txt", "tokens.bin", "val.npy"])
-def test_a_damaged_cache_is_prepared_again(name: str, files: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
-    first = loaded(files)
-    expected = texts(first, "test")
-    path = first.folder / name
-    path.write_bytes(path.read_bytes()[:-5])
-    with caplog.at_level(logging.WARNING):
-        second = loaded(files)
-    assert "is damaged" in caplog.text
-    assert texts(second, "test") == expected
-
-
-@pytest.mark.parametrize("name", ["corpus.json", "words.txt", "tokens.bin", "val.npy"])
-def test_a_cache_with_a_flipped_byte_is_prepared_again(name: str, files: dict[str, Path]) -> None:
+def test_a_damaged_cache_is_prepared_again(files: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
     first = loaded(files)
     expected = [texts(first, split) for split in SPLITS]
-    path = first.folder / name
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:])
-    assert [texts(loaded(files), split) for split in SPLITS] == expected
-    assert path.read_bytes() == whole
+    for name in ("corpus.json", "words.txt", "tokens.bin", "val.npy"):
+        path = first.folder / name
+        whole = path.read_bytes()
+        for damaged in (whole[:-5], whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:]):  # truncated; a flipped byte
+            path.write_bytes(damaged)
+            caplog.clear()
+            with caplog.at_level(logging.WARNING):
+                assert [texts(loaded(files), split) for split in SPLITS] == expected, name
+            assert "is damaged" in caplog.text, name
+            assert path.read_bytes() == whole, name
 
 
 def test_shuffled_tokens_are_prepared_again(files: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
@@ -204,12 +195,18 @@ def test_concurrent_preparations_give_the_same_corpus(files: dict[str, Path]) ->
     for path in files.values():
         os.utime(path, ns=(2, 2))
     made: list[SummaryCorpus] = []
-    threads = [threading.Thread(target=lambda: made.append(loaded(files, processes=2))) for _ in range(2)]
+    together = threading.Barrier(2)
+
+    def prepare() -> None:
+        together.wait(timeout=60)
+        made.append(loaded(files))
+
+    threads = [threading.Thread(target=prepare) for _ in range(2)]
     for thread in threads:
         thread.start()
-        time.sleep(0.05)
     for thread in threads:
         thread.join()
+    assert len(made) == 2
     assert made[0].folder == made[1].folder != alone.folder
     assert {name: (made[0].folder / name).read_bytes() for name in expected} == expected
 
@@ -332,7 +329,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
 
     def peak(count: int) -> int:
         # every article has new words, as every one of a real corpus
-        path = write_lines(tmp_path / f"{count}.jsonl", [article(number, 300) for number in range(count)])
+        path = write_lines(tmp_path / f"{count}.jsonl", [article(number, 120) for number in range(count)])
         tracemalloc.start()
         try:
             load(tmp_path, train=path, val=val, test=val, processes=1)
@@ -341,7 +338,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
             tracemalloc.stop()
 
     peak(10)  # imports and caches
-    assert peak(160) < 2 * peak(20)
+    assert peak(160) < 1.4 * peak(20)
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def test_steps_of_decoding_equal_the_whole_sequence(name: str) -> None:
 @every_network
 def test_a_batch_is_decoded_as_one_by_one(name: str) -> None:
     network = made(name)
-    search = BeamSearch(3, min_length=2, max_length=8)
+    search = BeamSearch(2, min_length=1, max_length=4)
     found = network.summarize(WHOLE, search)
     for row in range(4):
         encoded = network.encode(batch_of([row]))

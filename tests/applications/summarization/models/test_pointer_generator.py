@@ -25,9 +25,10 @@ from gyral.data.vocabulary import PADDING_ID
 from gyral.generation.beam import BeamSearch
 from gyral.nn.recurrent import reorder
 from tests.generation.test_beam import plain
-from tests.helpers.running import compose_choices
+from tests.helpers.found import at_least
+from tests.helpers.running import compose_config
 
-MODELS = choices("cell")
+MODELS = at_least(45, choices("cell"))
 V, H, X = 9, 4, 3
 OWN = V  # the first extended number
 ARTICLES = [[5, OWN, 4, OWN + 1, OWN], [7, 7, OWN], [6], [4, 5, 6, 7]]
@@ -46,6 +47,12 @@ PAIRS = [
     (rum, rum),
     (gru, functools.partial(RUMCell, hidden_size=6)),
 ]
+# the others have the same states at both places, or those of two pairs together
+SELECTED = (PAIRS[1], PAIRS[3], PAIRS[4], PAIRS[6])
+every_pair = pytest.mark.parametrize(
+    ("encoder", "decoder"),
+    [pytest.param(*pair, marks=() if pair in SELECTED else pytest.mark.slow) for pair in PAIRS],
+)
 
 
 def made(encoder: Any = lstm, decoder: Any = lstm, **options: Any) -> PointerGenerator:
@@ -111,8 +118,7 @@ def test_gradients_of_the_mixture_agree_with_finite_differences() -> None:
     assert torch.autograd.gradcheck(mixed, arguments)
 
 
-@pytest.mark.parametrize("gate", [-500.0, 0.0, 500.0])
-@pytest.mark.parametrize("size", [1.0, 1e4])
+@pytest.mark.parametrize(("gate", "size"), [(-500.0, 1e4), (0.0, 1.0), (0.0, 1e4), (500.0, 1.0), (500.0, 1e4)])
 def test_certain_predictions_have_finite_loss_and_gradients(gate: float, size: float) -> None:
     scores = (size * torch.tensor([[1.0, -1.0, 0.0]])).requires_grad_()
     logits = (size * torch.tensor([[-1.0, 1.0]])).requires_grad_()
@@ -202,10 +208,14 @@ def test_the_network_computes_its_equations(coverage: bool) -> None:
         assert found.repetition[row, steps:].eq(0).all()
 
 
-@pytest.mark.parametrize("coverage", [False, True])
-@pytest.mark.parametrize(("encoder", "decoder"), PAIRS)
-def test_steps_give_the_same_probabilities_and_these_sum_to_one(encoder: Any, decoder: Any, coverage: bool) -> None:
-    network = made(encoder, decoder, coverage=coverage)
+@every_pair
+@torch.no_grad()
+def test_steps_give_the_same_probabilities_and_these_sum_to_one(encoder: Any, decoder: Any) -> None:
+    for coverage in (False, True):
+        check_steps(made(encoder, decoder, coverage=coverage))
+
+
+def check_steps(network: PointerGenerator) -> None:
     expected = network(WHOLE).log_probabilities
     encoded, state = network.encode(WHOLE)
     tokens = torch.full((4,), START_ID)
@@ -222,7 +232,7 @@ def test_steps_give_the_same_probabilities_and_these_sum_to_one(encoder: Any, de
         tokens = target.where(there, STOP_ID)  # including extended words
 
 
-@pytest.mark.parametrize(("encoder", "decoder"), PAIRS)
+@every_pair
 def test_an_article_depends_on_no_other_and_not_on_padding(encoder: Any, decoder: Any) -> None:
     network = made(encoder, decoder, coverage=True)
     whole = network(WHOLE)
@@ -247,7 +257,7 @@ def test_several_rows_per_article_equal_one_row_each() -> None:
 
 def test_gradients_of_the_network_agree_with_finite_differences() -> None:
     network = made(coverage=True)
-    names = ["decoder.attention.coverage", "decoder.merge_context.weight", "bridge.layers.cell.bias", "gate.weight"]
+    names = ["decoder.attention.coverage", "bridge.layers.cell.bias", "gate.bias"]
     parameters = dict(network.named_parameters())
 
     def loss(*values: Tensor) -> Tensor:
@@ -289,12 +299,12 @@ def test_size_equals_the_paper() -> None:
 @functools.cache
 def cell_of(model: str) -> Any:
     """Return the factory of a small cell of a YAML in conf/model."""
-    cell = compose_choices("model")[model]["cell"]
+    cell = compose_config(f"model={model}").model.cell
     options = {"chunk_size": 2} if "chunk_size" in cell else {}
     return hydra.utils.instantiate(cell, hidden_size=H, **options)
 
 
-@pytest.mark.named("dynamic_conv", "fast_weights", "fs_goru", "fs_rum", "goru", "lantm", "ntm", "rnn", "rum", "urnn")
+@pytest.mark.named("dynamic_conv", "fast_weights", "fs_rum", "lantm", "urnn")
 @pytest.mark.parametrize("model", MODELS)
 def test_every_cell_reads_and_writes(model: str) -> None:
     cell = cell_of(model)
@@ -350,7 +360,7 @@ def test_a_bridge_of_all_vectors_equals_the_code_of_the_authors() -> None:
         assert [list(network.state_dict()) for network in networks] == [list(networks[0].state_dict())] * 2
 
 
-@pytest.mark.parametrize(("encoder", "decoder"), PAIRS)
+@every_pair
 def test_a_bridge_of_all_vectors_trains_and_writes(encoder: Any, decoder: Any) -> None:
     network = made(encoder, decoder, bridge="all")
     network(WHOLE).log_probabilities.sum().backward()
@@ -384,11 +394,11 @@ def test_the_initialization_of_the_authors_code() -> None:
     )
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-@pytest.mark.parametrize(("encoder", "decoder"), PAIRS[:2])
+@pytest.mark.parametrize(("encoder", "decoder", "beam"), [(*PAIRS[0], 1), (*PAIRS[1], 3)])
+@torch.no_grad()
 def test_a_batch_is_decoded_as_one_by_one(encoder: Any, decoder: Any, beam: int) -> None:
     network = made(encoder, decoder, coverage=True)
-    search = BeamSearch(beam, min_length=2, max_length=8, block_ngrams=2, forbidden=[PADDING_ID, START_ID])
+    search = BeamSearch(beam, min_length=2, max_length=5, block_ngrams=2, forbidden=[PADDING_ID, START_ID])
     found = network.summarize(WHOLE, search)
     for row in range(4):
         encoded, state = network.encode(batch_of([row]))
@@ -408,7 +418,7 @@ def test_a_word_that_the_article_lacks_has_a_high_but_finite_loss() -> None:
     assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
 
 
-@pytest.mark.parametrize(("encoder", "decoder"), PAIRS)
+@every_pair
 def test_half_precision_is_close_to_single(encoder: Any, decoder: Any) -> None:
     network = made(encoder, decoder, coverage=True).float()
     expected = network(WHOLE).log_probabilities
