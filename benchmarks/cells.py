@@ -43,6 +43,7 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from benchmarks import measure
 from benchmarks.equivalence import compare
+from benchmarks.measure import BASELINE
 from benchmarks.provenance import ROOT, provenance
 from benchmarks.sequences import KINDS, draw, supports
 from gyral.config.groups import choices
@@ -61,7 +62,6 @@ VARIANTS = {
 }
 DEFAULT_MODELS = tuple(name for model in MODELS for name in (model, *VARIANTS.get(model, ())))
 LAYERS = {"torch.nn.RNN": nn.RNN, "torch.nn.GRU": nn.GRU, "torch.nn.LSTM": nn.LSTM}
-BASELINE = "torch.nn.GRU"
 SIZES = {  # batch, time steps, hidden size
     "paper": ((128, 53, 50), (128, 520, 100), (128, 520, 250), (128, 150, 1000)),
     "growth": (

@@ -104,7 +104,7 @@ def plot_ratios(axes: Axes, found: dict[Any, Row], cases: Sequence[Case], sizes:
 
 
 if __name__ == "__main__":
-    from benchmarks.cells import BASELINE  # with torch
+    from benchmarks.measure import BASELINE  # with torch
 
     source, target = sys.argv[1:]
     plot([json.loads(line) for line in Path(source).read_text(encoding="utf-8").splitlines()], target, BASELINE)

@@ -1,14 +1,21 @@
-"""What a run of a core task imports."""
+"""What a run of a core task imports, and that no files import each other in a circle."""
 
+import ast
 import json
+from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 from tests.faults import forks
 from tests.helpers.found import at_least
 from tests.helpers.running import SMALL_COPY
 
+ROOT = Path(__file__).parents[1]
+SOURCES = [ROOT / "src" / "gyral", ROOT / "src" / "hydra_plugins", ROOT / "benchmarks"]
+PACKAGES = ("src", "gyral", "hydra", "hydra_plugins", "omegaconf")  # imported anew
 FEWEST_MODULES, MOST_MODULES = 80, 110
-PACKAGES = ("src", "gyral", "hydra", "hydra_plugins", "omegaconf")
 SCRIPT = """
 import json, runpy, sys
 runpy.run_module("src.train", run_name="__main__", alter_sys=True)
@@ -26,3 +33,44 @@ def test_the_copying_task_imports_no_application_and_few_modules(tmp_path: Path)
     modules = at_least(FEWEST_MODULES, json.loads(outcome.out.splitlines()[-1]))
     assert not [name for name in modules if name.startswith("gyral.applications")]
     assert len(modules) <= MOST_MODULES
+
+
+def imports_between_files(packages: Iterable[Path]) -> dict[str, set[str]]:
+    """Return the modules of packages with those that they import: at the top, inside functions, and for types."""
+    files = {
+        ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__"): path
+        for package in packages
+        for path in package.rglob("*.py")
+    }
+    found: dict[str, set[str]] = {module: set() for module in files}
+    for module, path in files.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found[module] |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{path}:{node.lineno}: must not be relative"
+                names = {f"{node.module}.{alias.name}" for alias in node.names}
+                found[module] |= {name if name in files else str(node.module) for name in names}
+    return {module: names & files.keys() for module, names in found.items()}
+
+
+def check_circles(packages: Iterable[Path]) -> None:
+    try:
+        TopologicalSorter(imports_between_files(packages)).prepare()
+    except CycleError as error:
+        pytest.fail(f"circle of imports: {' ← '.join(error.args[1])}")
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    at_least(580, imports_between_files(SOURCES))
+    check_circles(SOURCES)
+
+
+def test_imports_for_types_and_inside_functions_count(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").touch()
+    (tmp_path / "one.py").write_text("def f():\n    import sys\n")
+    (tmp_path / "two.py").write_text(f"if TYPE_CHECKING:\n    from {tmp_path.name} import one\n")
+    check_circles([tmp_path])
+    (tmp_path / "one.py").write_text(f"def f():\n    from {tmp_path.name}.two import g\n")
+    with pytest.raises(pytest.fail.Exception, match=r"circle of imports: .*\.one ← .*\.two|.*\.two ← .*\.one"):
+        check_circles([tmp_path])

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -44,8 +44,8 @@ def train(config: DictConfig) -> float:
             if run.results is None:
                 shown = "progress_bar" in (run.config.callbacks or {})
                 with continuing(run) as run, line.show("loading PyTorch") if shown else nullcontext():
-                    generators = fit_and_test(run, group).generators().values()
-                generates = any(without_required_options(generator) for generator in generators)
+                    task = fit_and_test(run, group)
+                generates = generates_without_options(task)
             else:
                 log.info("This run is DONE and is not trained again.")
     results = read_results(run.directory)
@@ -172,11 +172,13 @@ def loss_curve(run: Run, steps: int) -> Path | None:
     return path
 
 
-def without_required_options(generator: Callable[..., Any]) -> bool:
-    """Return whether a generator runs without options, so that its command can be suggested."""
+def generates_without_options(task: "Task") -> bool:
+    """Return whether a generator of a task runs without options, so that its command can be suggested."""
+    if not task.generators:
+        return False
     from gyral.config import offers  # now: most tasks generate nothing
 
-    return not offers.required(generator)
+    return any(not offers.required(generator) for generator in offers.find_functions(task.generators).values())
 
 
 def check_options(config: DictConfig, section: str) -> None:

@@ -1,7 +1,7 @@
 """What a task offers to the commands: the choice by the given options, their values, and the help."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -104,12 +104,21 @@ def test_the_help_has_options_with_defaults_and_descriptions() -> None:
 
 def test_a_task_offers_its_own_functions() -> None:
     class Own(CopyTask):
-        @classmethod
-        def generators(cls) -> dict[str, Any]:
-            return {"tell": tell}
+        generators: ClassVar = {"tell": f"{__name__}.tell"}
 
     assert offered("generators", CopyTask) == {}
     assert offered("generators", Own) == {"tell": tell}
     assert [*offered("generators", TextTask)] == ["continue_text", "show_surprisal"]
     assert "dynamic" in offered("evaluations", TextTask)
     assert not issubclass(Task, TextTask)
+
+
+def test_wrong_offers_are_one_line() -> None:
+    with pytest.raises(UserError, match=r"^the task offers tell, but gyral\.tale\.tell cannot be imported: "):
+        offers.find_functions({"tell": "gyral.tale.tell"})
+    with pytest.raises(TypeError, match=r'^Own\.generators: must be a dictionary, \{"name": "module\.function"\}$'):
+
+        class Own(CopyTask):
+            @classmethod
+            def generators(cls) -> dict[str, Any]:
+                return {"tell": tell}

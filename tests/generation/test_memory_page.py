@@ -9,8 +9,8 @@ import pytest
 
 from gyral.core.errors import OptionError
 from gyral.generation.memory_page import Answered, most_used, write_page, written_steps
-from gyral.generation.memory_trace import Keys, MemoryTrace
 from gyral.generation.sequences import answer_sequence
+from gyral.models.memory_trace import Keys, MemoryTrace
 from tests.helpers.pages import read_page
 from tests.helpers.running import SMALL_ALGORITHM, build_task, invoke
 

@@ -17,6 +17,7 @@ import itertools
 import math
 import pickle
 from collections.abc import Callable, Iterable, Iterator
+from inspect import isfunction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
+from gyral import applications
 from gyral.config.plain import flatten
 from gyral.core.collectives import local_rows
 from gyral.core.errors import ChoiceError, OptionError
@@ -761,6 +763,14 @@ def test_every_option_has_an_effect(task: str, name: str) -> None:
 @functools.cache
 def effects_of_defaults(task: str) -> list[Any]:
     return effects(shared(task))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_offer_names_a_function_with_a_docstring(task: str) -> None:
+    for kind in ("generators", "figures", "evaluations"):
+        for name, function in applications.offers(kind, CLASSES[task]).items():
+            assert isfunction(function), name
+            assert function.__doc__, name
 
 
 @pytest.mark.named("copy", "recall", "text_file", "group", "mad", "programs", "babi", "cloze", "hypernyms")

@@ -127,7 +127,7 @@ def test_options_are_checked(options: dict[str, Any], message: str) -> None:
 def test_the_command_names_the_whole_option(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"^dynamic\.lr=0: must be"):
         raise offers.located(OptionError("lr", 0, "must be positive"), {"dynamic.rule": "sgd", "dynamic.lr": "0"})
-    assert "dynamic" not in CopyTask.evaluations()
+    assert "dynamic" not in CopyTask.evaluations
 
 
 @pytest.mark.slow

@@ -11,13 +11,13 @@ from inspect import unwrap
 from os.path import relpath
 from typing import Any, ClassVar, NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from gyral.cells.inputs import StepInputs
 from gyral.cells.masks import NO_MASKS, DropoutMasks, MaskedModule, kernel_zoneout
 from gyral.core.checks import check_integer
-from gyral.core.errors import OptionError, UserError
+from gyral.core.errors import UserError
 
 __all__ = [
     "NO_MASKS",
@@ -28,7 +28,6 @@ __all__ = [
     "RecurrentCell",
     "State",
     "kernel_zoneout",
-    "make_cell",
 ]
 
 State = Any  # a NamedTuple of tensors, batch first in every leaf
@@ -157,40 +156,6 @@ class RecurrentCell(MaskedModule, ABC):
             yield self.recorded
         finally:
             self.recorded = None
-
-
-def make_cell(factory: Any, input_size: int, option: str = "cell_factory", **sizes: int) -> RecurrentCell:
-    """Return a cell from its factory; of a cell that is not Gyral's, check what its methods return.
-
-    Args:
-        factory: A class of cells, or a function that makes a cell.
-        input_size: First argument of the factory.
-        option: Name of the option with the factory.
-        **sizes: Further arguments of the factory.
-
-    Raises:
-        OptionError: The factory is something else.
-        UserError: It makes no cell, or a cell without parameters or with a method that does not return what it must.
-    """
-    if not callable(factory) or isinstance(factory, nn.Module):
-        given = type(factory).__name__ if callable(factory) else factory
-        example = "functools.partial(gyral.RUMCell, lambd=1.0)"
-        raise OptionError(option, given, f"must be a class of cells or a function that makes a cell, such as {example}")
-    cell = factory(input_size, **sizes)
-    name = f"{type(cell).__module__}.{type(cell).__name__}"
-    if not isinstance(cell, RecurrentCell):
-        instead = "model=external runs a class with the interface of torch.nn.GRUCell"
-        raise UserError(f"{name} must be a subclass of gyral.cells.base.RecurrentCell; {instead}")
-    if name.startswith("gyral."):
-        return cell
-    if next(cell.parameters(), None) is None:
-        raise UserError(f"{name} has no parameters, must have one: its dtype and device are those of the cell")
-    from gyral.cells.contract import fault_of  # most runs do not need it
-
-    fault = fault_of(cell)
-    if fault is not None:
-        raise fault
-    return cell
 
 
 class RecordedStep(NamedTuple):

@@ -1,25 +1,55 @@
-"""Checks that a cell of a user keeps the contract of `gyral.cells.base.RecurrentCell`, on a short sequence."""
+"""Makes cells, and checks on a short sequence that a cell of a user keeps the contract of `RecurrentCell`."""
 
 import copy
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from gyral.cells.base import RecurrentCell
 from gyral.cells.masks import first_parameter
-from gyral.core.errors import UserError
+from gyral.core.errors import OptionError, UserError
 from gyral.ops.autograd import outside_autocast
 from gyral.ops.scan import is_shared
-
-if TYPE_CHECKING:
-    from gyral.cells.base import RecurrentCell
 
 STEPS, ROWS = 2, 3  # of the sequence on which a cell is tried
 
 
-def fault_of(cell: "RecurrentCell") -> UserError | None:
+def make_cell(factory: Any, input_size: int, option: str = "cell_factory", **sizes: int) -> RecurrentCell:
+    """Return a cell from its factory; of a cell that is not Gyral's, check what its methods return.
+
+    Args:
+        factory: A class of cells, or a function that makes a cell.
+        input_size: First argument of the factory.
+        option: Name of the option with the factory.
+        **sizes: Further arguments of the factory.
+
+    Raises:
+        OptionError: The factory is something else.
+        UserError: It makes no cell, or a cell without parameters or with a method that does not return what it must.
+    """
+    if not callable(factory) or isinstance(factory, nn.Module):
+        given = type(factory).__name__ if callable(factory) else factory
+        example = "functools.partial(gyral.RUMCell, lambd=1.0)"
+        raise OptionError(option, given, f"must be a class of cells or a function that makes a cell, such as {example}")
+    cell = factory(input_size, **sizes)
+    name = f"{type(cell).__module__}.{type(cell).__name__}"
+    if not isinstance(cell, RecurrentCell):
+        instead = "model=external runs a class with the interface of torch.nn.GRUCell"
+        raise UserError(f"{name} must be a subclass of gyral.cells.base.RecurrentCell; {instead}")
+    if name.startswith("gyral."):
+        return cell
+    if next(cell.parameters(), None) is None:
+        raise UserError(f"{name} has no parameters, must have one: its dtype and device are those of the cell")
+    fault = fault_of(cell)
+    if fault is not None:
+        raise fault
+    return cell
+
+
+def fault_of(cell: RecurrentCell) -> UserError | None:
     """Return the error of the first method that does not return what it must, or None.
 
     A copy of the cell takes a step on zeros, in evaluation mode. Its own errors are not reported, since it may take
@@ -31,7 +61,7 @@ def fault_of(cell: "RecurrentCell") -> UserError | None:
     return None
 
 
-def _fault(cell: "RecurrentCell") -> UserError | None:
+def _fault(cell: RecurrentCell) -> UserError | None:
     """See `fault_of`; the cell's own errors are raised."""
     state = cell.init_state(ROWS)
     leaves = tree_leaves(state)

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell, make_cell
+from gyral.cells.base import RecurrentCell
+from gyral.cells.contract import make_cell
 from gyral.cells.masks import first_parameter
 from gyral.cells.subcell import SubCellMixin
 from gyral.core.checks import check_integer, check_real
@@ -61,7 +62,7 @@ class FSRNNCell(RecurrentCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type, or `fast` or `slow` also sets a hidden size.
-        UserError: See `gyral.cells.base.make_cell`.
+        UserError: See `gyral.cells.contract.make_cell`.
     """
 
     class State(NamedTuple):

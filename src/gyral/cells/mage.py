@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from gyral.cells.base import RecurrentCell, make_cell
+from gyral.cells.base import RecurrentCell
+from gyral.cells.contract import make_cell
 from gyral.cells.graph import GraphCell
 from gyral.cells.gru import GRUCell
 from gyral.cells.inputs import LinkedInputs
@@ -36,7 +37,7 @@ class MAGECell(GraphCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type, or the state of the cell has no hidden vector.
-        UserError: See `gyral.cells.base.make_cell`.
+        UserError: See `gyral.cells.contract.make_cell`.
     """
 
     class State(NamedTuple):

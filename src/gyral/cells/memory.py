@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gyral.cells.base import RecurrentCell, State, make_cell
+from gyral.cells.base import RecurrentCell, State
+from gyral.cells.contract import make_cell
 from gyral.cells.feedforward import Feedforward
 from gyral.cells.inputs import MaskedInputs
 from gyral.cells.lstm import BEYOND_KERNELS, LSTMCell
@@ -50,7 +51,7 @@ class MemoryCell(RecurrentCell):
 
     Raises:
         OptionError: A size is below 1, or `controller` also sets a hidden size.
-        UserError: See `gyral.cells.base.make_cell`.
+        UserError: See `gyral.cells.contract.make_cell`.
     """
 
     understands = MaskedInputs

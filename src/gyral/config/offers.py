@@ -1,4 +1,6 @@
-"""Options of what a task offers: the keyword arguments of its generators and evaluations. Imports no torch.
+"""Functions that a task offers, and their options: the keyword arguments of generators and evaluations.
+
+Imports no torch, but the functions may.
 
 An option whose annotation is `str` is literal text: `prompt="the "` keeps its space. Other options are parsed as YAML:
 `length=500` is a number.
@@ -14,6 +16,7 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig
 
 from gyral.config import command_line
+from gyral.config.trust import find_object
 from gyral.core.errors import OptionError, UserError, suggest_name
 from gyral.core.inputs import as_utf8
 
@@ -61,6 +64,22 @@ def split_words(words: Iterable[str], own: Sequence[str]) -> tuple[list[str], di
         else:
             for_hydra.append(word)
     return for_hydra, given
+
+
+def find_functions(names: Mapping[str, str]) -> dict[str, Function]:
+    """Return the functions that a task offers by dotted names, such as `Task.generators`, by their names.
+
+    Raises:
+        UserError: a function cannot be imported.
+    """
+    found = {}
+    for name, dotted in names.items():
+        try:
+            found[name] = find_object(dotted)
+        except (ImportError, ValueError) as error:
+            reason = " ".join(str(error.__cause__ or error).split())
+            raise UserError(f"the task offers {name}, but {dotted} cannot be imported: {reason}") from error
+    return found
 
 
 def options_of(function: Function) -> dict[str, Parameter]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gyral.figures.common import missing_part_error
-from gyral.generation.memory_trace import MemoryTrace, memory_cells, trace_memory
+from gyral.models.memory_trace import MemoryTrace, memory_cells, trace_memory
 from gyral.runs.directory import Run
 from gyral.tasks.base import SequenceTask
 from gyral.training import build

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gyral.core.html import write_html
-from gyral.generation.memory_trace import Keys, MemoryTrace
+from gyral.models.memory_trace import Keys, MemoryTrace
 
 MOST_USED = 3  # slots of a head that the table shows
 LEAST_WEIGHT = 0.02  # smallest weight of these slots, except the first

@@ -2,20 +2,17 @@
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from gyral.core.errors import OptionError
 from gyral.core.inputs import path_of
 from gyral.generation.memory_page import Answered, write_page
-from gyral.generation.memory_trace import memory_cells, trace_memory
-
-if TYPE_CHECKING:
-    from gyral.tasks.answer import Answer, AnswerTask
+from gyral.models.memory_trace import memory_cells, trace_memory
+from gyral.tasks.answer import Answer, AnswerTask
 
 log = logging.getLogger(__name__)
 
 
-def answer_sequence(task: "AnswerTask", *, sequence: str, html: str | None = None) -> Iterator[str]:
+def answer_sequence(task: AnswerTask, *, sequence: str, html: str | None = None) -> Iterator[str]:
     """Yield the answer of a trained model, one line, and the path of the page if one is written.
 
     The log has the correct answer.
@@ -39,7 +36,7 @@ def answer_sequence(task: "AnswerTask", *, sequence: str, html: str | None = Non
         yield f"{html}\n"
 
 
-def trace_answer(task: "AnswerTask", question: str, answer: "Answer") -> Answered:
+def trace_answer(task: AnswerTask, question: str, answer: Answer) -> Answered:
     """Return the answer to a question with the trace of the external memory, for a page."""
     inputs = [task.inputs[token] for token in answer.batch.inputs[0].tolist()]
     given = [task.outputs[each] for each in answer.given]

@@ -4,7 +4,6 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,14 +15,12 @@ from gyral.data.vocabulary import END_OF_LINE, Symbols, Vocabulary
 from gyral.generation.surprisal_view import Surprisal, print_surprisals, write_page
 from gyral.generation.text import symbol_names
 from gyral.models.prediction import read
-
-if TYPE_CHECKING:
-    from gyral.tasks.text import TextTask
+from gyral.tasks.text import TextTask
 
 LIKELIEST = 3  # number of most likely symbols of a `Surprisal`
 
 
-def show_surprisal(task: "TextTask", *, surprisal: str, html: str | None = None) -> Iterator[str]:
+def show_surprisal(task: TextTask, *, surprisal: str, html: str | None = None) -> Iterator[str]:
     """Yield a text whose symbols are colored by surprisal, or write it as an HTML page.
 
     Args:
@@ -43,7 +40,7 @@ def show_surprisal(task: "TextTask", *, surprisal: str, html: str | None = None)
         yield write_page(path_of(html), found, level, title)
 
 
-def surprisals(task: "TextTask", symbols: Symbols, source: tuple[str, str] = ("text", "")) -> Iterator[Surprisal]:
+def surprisals(task: TextTask, symbols: Symbols, source: tuple[str, str] = ("text", "")) -> Iterator[Surprisal]:
     """Yield the probability that the model gives each symbol of a text, given all symbols before it.
 
     The mean of −ln p equals the evaluation loss of this text in one row, where the first symbol is not predicted.

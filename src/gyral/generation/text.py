@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,13 +10,11 @@ from gyral.core.checks import check_integer, check_real
 from gyral.data.text.corpus_cache import Corpus
 from gyral.data.vocabulary import END_OF_LINE, Decoder, Symbols
 from gyral.models.prediction import sample
-
-if TYPE_CHECKING:
-    from gyral.tasks.text import TextTask
+from gyral.tasks.text import TextTask
 
 
 def continue_text(
-    task: "TextTask",
+    task: TextTask,
     *,
     prompt: str = "",
     length: int = 500,

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell, make_cell
+from gyral.cells.base import RecurrentCell
+from gyral.cells.contract import make_cell
 from gyral.core.checks import check_choice
 from gyral.ops.sequences import zero_beyond
 
@@ -22,7 +23,7 @@ def stream_width(
 
     Raises:
         OptionError: The block is unknown.
-        UserError: See `gyral.cells.base.make_cell`.
+        UserError: See `gyral.cells.contract.make_cell`.
     """
     if block is None:
         return None

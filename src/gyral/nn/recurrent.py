@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
-from gyral.cells.base import RecurrentCell, State, make_cell
+from gyral.cells.base import RecurrentCell, State
+from gyral.cells.contract import make_cell
 from gyral.cells.inputs import StepInputs
 from gyral.cells.masks import first_parameter
 from gyral.core.cache import keep_compiler_cache_private

@@ -1,8 +1,8 @@
 """The base class of tasks that read a sequence of symbols and then answer with another one."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -70,6 +70,7 @@ class AnswerTask(DataTask[Data]):
 
     measures: tuple[Measure, ...] = (COARSE, FINE)
     separator = " "  # between two symbols of an answer
+    generators: ClassVar = {"answer_sequence": "gyral.generation.sequences.answer_sequence"}
 
     def __init__(self, model: ModelFactory, **options: Any) -> None:
         super().__init__(model, **options)
@@ -136,12 +137,6 @@ class AnswerTask(DataTask[Data]):
         except OptionError as error:
             reason = f"has {writes} symbols, and the memory of the model holds {error.value}"
             raise OptionError("sequence", excerpt([text]), reason) from None
-
-    @classmethod
-    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
-        from gyral.generation.sequences import answer_sequence
-
-        return {"answer_sequence": answer_sequence}
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         """Draw the symbols of the sequence, the correct answer, and the predictions at the steps of the answer."""

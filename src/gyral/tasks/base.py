@@ -1,11 +1,11 @@
 """The base classes of all tasks: training step, evaluation, logging, and the state that checkpoints hold."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from os import PathLike
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import torch
 from pytorch_lightning import LightningModule
@@ -64,6 +64,16 @@ class Task(LightningModule, ABC, Generic[Data]):
         measures: the measures that reports print, in the order of preference: the first one that a run logs is its main
             measure. By default the measures of the objectives in `gyral.tasks.objective`.
         remarks: remarks on results from other data than the configuration names; their metrics are `data_metrics`.
+        generators: the functions that generate text with a trained task, for `gyral generate run=…`. Each takes the
+            task and keyword-only arguments, which are options of the command, and yields text for standard output. If
+            there are several functions, the given options select one.
+        figures: the functions that draw a figure of a run, for `gyral report figure=<name> run=…`. Each takes a
+            `gyral.runs.directory.Run`, or several if it can show them beside each other, and returns a matplotlib
+            `Figure`; or a tuple of the figure and the frames of an animation (None: none was recorded).
+        evaluations: the functions that evaluate a trained task beyond its metrics, for `gyral evaluate run=…`. Each
+            takes the task, a `gyral.runs.evaluation_report.Request`, and keyword-only arguments, which are options of
+            the command: `name.option=…`, or `name=…` for the option that has the name of the evaluation. It prints,
+            saves and returns its results, or it adds to the usual evaluation and returns None.
         unit: what `amount` counts, in the plural. The speed of training is logged as `train/<unit>_a_second`.
         lr: the learning rate, in place of that of the optimizer's options. None: that of the options. `Tuner.lr_find`
             of Lightning sets it.
@@ -75,6 +85,10 @@ class Task(LightningModule, ABC, Generic[Data]):
 
     measures: tuple[Measure, ...] = OF_OBJECTIVES
     remarks: tuple[Remark, ...] = ()
+    # dotted names of functions, by name: a command imports them, and training does not
+    generators: ClassVar[Mapping[str, str]] = {}
+    figures: ClassVar[Mapping[str, str]] = {}
+    evaluations: ClassVar[Mapping[str, str]] = {}
     model_type: type[nn.Module] = nn.Module
     unit = "examples"
 
@@ -126,6 +140,9 @@ class Task(LightningModule, ABC, Generic[Data]):
         super().__init_subclass__(**options)
         if hasattr(cls, "constants"):
             raise TypeError(f"{cls.__name__}.constants: the name of this method is data_metrics")
+        for kind in ("generators", "figures", "evaluations"):
+            if not isinstance(getattr(cls, kind), Mapping):  # it was a method before version 0.2.0
+                raise TypeError(f'{cls.__name__}.{kind}: must be a dictionary, {{"name": "module.function"}}')
 
     @abstractmethod
     def render(self, batch: Any, predicted: Tensor, row: int = 0) -> str:
@@ -136,34 +153,6 @@ class Task(LightningModule, ABC, Generic[Data]):
             predicted: predictions in the form of the targets.
             row: row of the example in the batch.
         """
-
-    @classmethod
-    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
-        """Return functions by name that generate text with a trained task, for `gyral generate run=…`.
-
-        Each function takes the task and keyword-only arguments, which are options of the command, and yields text for
-        standard output. If there are several functions, the given options select one.
-        """
-        return {}
-
-    @classmethod
-    def figures(cls) -> dict[str, Callable[..., Any]]:
-        """Return functions by name that draw a figure of a run, for `gyral report figure=<name> run=…`.
-
-        Each function takes a `gyral.runs.directory.Run`, or several if it can show them beside each other, and returns
-        a matplotlib `Figure`; or a tuple of the figure and the frames of an animation (None: none was recorded).
-        """
-        return {}
-
-    @classmethod
-    def evaluations(cls) -> dict[str, Callable[..., dict[str, float] | None]]:
-        """Return functions by name that evaluate a trained task beyond its metrics, for `gyral evaluate run=…`.
-
-        Each function takes the task, a `gyral.runs.evaluation_report.Request`, and keyword-only arguments, which are
-        options of the command: `name.option=…`, or `name=…` for the option that has the name of the evaluation. It
-        prints, saves and returns its results, or it adds to the usual evaluation and returns None.
-        """
-        return {}
 
     @abstractmethod
     def forward(self, batch: Any) -> Any:

@@ -14,8 +14,8 @@ Each row continues in the next window, and so does the state of the network.
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -185,6 +185,11 @@ class TextTask(SequenceTask[TextData]):
 
     measures = (BITS, ACCURACY, PERPLEXITY)
     causal = True
+    generators: ClassVar = {
+        "continue_text": "gyral.generation.text.continue_text",
+        "show_surprisal": "gyral.generation.surprisal.show_surprisal",
+    }
+    evaluations: ClassVar = {"dynamic": "gyral.tasks.text.use_dynamic_evaluation"}
 
     def __init__(
         self,
@@ -230,17 +235,6 @@ class TextTask(SequenceTask[TextData]):
         self._states: dict[bool, Any] = {}  # after the last window of training (True) and of evaluation (False)
         self._regularization: Tensor | None = None  # penalty of the last window that `forward` has read in training
         self._lengths: list[int] = []  # tokens per row of the windows of this training step
-
-    @classmethod
-    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
-        from gyral.generation.surprisal import show_surprisal
-        from gyral.generation.text import continue_text
-
-        return {"continue_text": continue_text, "show_surprisal": show_surprisal}
-
-    @classmethod
-    def evaluations(cls) -> dict[str, Callable[..., dict[str, float] | None]]:
-        return {"dynamic": use_dynamic_evaluation}
 
     def forward(self, batch: Window) -> Tensor:
         """Return the logits (B, T, symbols). The state continues from the last window, or is reset."""

@@ -17,7 +17,6 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from gyral.config.instantiation import check_section, make
 from gyral.config.plain import plain_values
 from gyral.core.errors import UserError
-from gyral.core.extras import import_extra
 from gyral.core.files import named_in_errors, replace_when_written
 from gyral.core.side_outputs import SideOutput, within
 from gyral.runs.directory import METRICS, Run
@@ -117,6 +116,8 @@ class TensorBoard(TensorBoardLogger):
 
 def tensorboard_logger(run: Run) -> Logger:
     """Return a TensorBoard logger that writes to the folder tensorboard/ of the run directory."""
+    from gyral.core.extras import import_extra  # now: most runs have no such logger
+
     import_extra("tensorboard", "logger=tensorboard", "tensorboard")
     return TensorBoard(run.directory)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gyral.core.errors import UserError
 from gyral.figures.keys import read_locations
-from gyral.generation.memory_trace import Keys, MemoryTrace
+from gyral.models.memory_trace import Keys, MemoryTrace
 from gyral.tasks.base import SequenceTask
 from gyral.training.callbacks.memory_trace import MemoryTraces, to_row
 from tests.helpers.running import SMALL_ALGORITHM, assert_same_run, build_task, invoke, train

@@ -6,20 +6,17 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from itertools import chain
-from typing import TYPE_CHECKING
 
+from gyral.applications.babi.task import BabiTask
 from gyral.core.errors import OptionError
 from gyral.core.inputs import decode, open_input
 from gyral.core.measures import percent
 from gyral.data.babi.stories import Question, Sentence
 
-if TYPE_CHECKING:
-    from gyral.applications.babi.task import BabiTask
-
 log = logging.getLogger(__name__)
 
 
-def answer_story(task: "BabiTask", *, story: str) -> Iterator[str]:
+def answer_story(task: BabiTask, *, story: str) -> Iterator[str]:
     """Yield the questions of a file with their answers, one line each.
 
     Args:
@@ -37,7 +34,7 @@ def answer_story(task: "BabiTask", *, story: str) -> Iterator[str]:
         yield f"{line}\n"
 
 
-def answer(task: "BabiTask", lines: Iterable[str]) -> Iterator[str]:
+def answer(task: BabiTask, lines: Iterable[str]) -> Iterator[str]:
     """Answer each question of stories as soon as it is read.
 
     A line is a sentence or a question; a question ends with a question mark. A story ends at an empty line. If lines

@@ -10,9 +10,9 @@ embeddings of its words.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -142,6 +142,11 @@ class BabiTask(SequenceTask[BabiData]):
         babi.STAND_INS,
         Remark("generated", "*", "on GENERATED stories, which are not from bAbI", "GENERATED stories"),
     )
+    generators: ClassVar = {"answer_story": "gyral.applications.babi.generation.answer_story"}
+    figures: ClassVar = {
+        "answers": "gyral.applications.babi.figures.answers.answers",
+        "attention": "gyral.applications.babi.figures.attention.attention",
+    }
 
     def __init__(
         self,
@@ -220,19 +225,6 @@ class BabiTask(SequenceTask[BabiData]):
         """Return the mean cross-entropy, in nats, of the questions whose answer is a class; 0 if none is."""
         total = F.cross_entropy(logits, batch.answers, ignore_index=IGNORED, reduction="sum")
         return total / (batch.answers != IGNORED).sum().clamp(min=1)
-
-    @classmethod
-    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
-        from gyral.applications.babi.generation import answer_story
-
-        return {"answer_story": answer_story}
-
-    @classmethod
-    def figures(cls) -> dict[str, Callable[..., Any]]:
-        from gyral.applications.babi.figures.answers import answers
-        from gyral.applications.babi.figures.attention import attention
-
-        return {"answers": answers, "attention": attention}
 
     def render(self, batch: QuestionBatch, predicted: Tensor, row: int = 0) -> str:
         """Draw the end of a story with its question, the answer and the prediction (`predicted`, (B,))."""

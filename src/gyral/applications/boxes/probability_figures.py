@@ -1,13 +1,12 @@
 """How two boxes overlap by their distance, and conditional probabilities beside those that models have learned."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from gyral.applications.boxes.model import Box, BoxModel, GaussianBoxes, HardBoxes, SmoothedBoxes
+from gyral.applications.boxes.tasks.conditionals import ConditionalTask
 from gyral.core.errors import OptionError
 from gyral.figures.common import add_title, describe_run
 from gyral.plotting.layout import finish, make_grid
@@ -15,9 +14,6 @@ from gyral.plotting.sizes import WIDTHS
 from gyral.plotting.style import SMALL, add_legend, line_style, without_formulas
 from gyral.runs.directory import Run
 from gyral.training import build
-
-if TYPE_CHECKING:
-    from gyral.applications.boxes.tasks.conditionals import ConditionalTask
 
 FARTHEST = 3.0  # distance of the centers of two intervals of length 1
 SHOWN = 10  # concepts, of which each pair has a number
@@ -98,7 +94,7 @@ def conditionals(*runs: Run) -> Figure:
     return figure
 
 
-def true_table(task: "ConditionalTask", concepts: list[int]) -> np.ndarray:
+def true_table(task: ConditionalTask, concepts: list[int]) -> np.ndarray:
     """Return the true P(a | b) of concepts, (b, a); NaN where no split has the pair."""
     places = {concept: place for place, concept in enumerate(concepts)}
     values = np.full((len(concepts), len(concepts)), np.nan)
@@ -110,7 +106,7 @@ def true_table(task: "ConditionalTask", concepts: list[int]) -> np.ndarray:
 
 
 @torch.no_grad()
-def table(task: "ConditionalTask", concepts: list[int]) -> np.ndarray:
+def table(task: ConditionalTask, concepts: list[int]) -> np.ndarray:
     """Return P(a | b) of a model for different concepts, (b, a); NaN for a concept given itself."""
     numbers = torch.tensor(concepts, device=task.device)
     second, first = torch.meshgrid(numbers, numbers, indexing="ij")

@@ -3,20 +3,17 @@
 import logging
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from gyral.applications.logic.data.corpus import CLASSES
 from gyral.applications.logic.data.formulas import RELATIONS, relation, truth_table
+from gyral.applications.logic.task import LogicalInferenceTask
 from gyral.core.errors import OptionError
 from gyral.core.measures import percent
-
-if TYPE_CHECKING:
-    from gyral.applications.logic.task import LogicalInferenceTask
 
 log = logging.getLogger(__name__)
 
 
-def relate_formulas(task: "LogicalInferenceTask", *, formulas: str) -> Iterator[str]:
+def relate_formulas(task: LogicalInferenceTask, *, formulas: str) -> Iterator[str]:
     """Yield two formulas with the most likely relation between them and its probability, one line.
 
     The log has the correct relation, which follows from the truth tables of the formulas.

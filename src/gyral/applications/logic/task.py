@@ -7,10 +7,10 @@ An example; the second formula implies the first:
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -108,6 +108,7 @@ class LogicalInferenceTask(SequenceTask[LogicData]):
         *(percentage(f"accuracy_{count}_operators", f"accuracy, operators: {count}", at_end=True) for count in TESTED),
     )
     remarks = (SUBSTITUTE,)
+    generators: ClassVar = {"relate_formulas": "gyral.applications.logic.generation.relate_formulas"}
 
     def __init__(
         self,
@@ -155,12 +156,6 @@ class LogicalInferenceTask(SequenceTask[LogicData]):
         formulas = torch.cat(batch.inputs.unbind(dim=2))
         logits: Tensor = self.model(formulas, lengths=(formulas != PADDING_ID).sum(dim=1))[0]
         return logits
-
-    @classmethod
-    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
-        from gyral.applications.logic.generation import relate_formulas
-
-        return {"relate_formulas": relate_formulas}
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         formulas = (

@@ -1,29 +1,23 @@
 """Probes of language models: trees from their gates, and minimal pairs of sentences."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gyral.tasks.base import Task
 
 
-def further_evaluations(task: "type[Task]") -> dict[str, Callable[..., Any]]:
-    """Return the probes for the runs of a task, see `gyral.tasks.base.Task.evaluations`."""
+def further_evaluations(task: "type[Task]") -> dict[str, str]:
+    """Return the probes for the runs of a task, as `evaluations` of `gyral.tasks.base.Task`."""
     from gyral.tasks.text import TextTask
 
     if not issubclass(task, TextTask):
         return {}
-    from gyral.applications.probes.command import probe_pairs, probe_trees
+    commands = "gyral.applications.probes.command"
+    return {"parse": f"{commands}.probe_trees", "pairs": f"{commands}.probe_pairs"}
 
-    return {"parse": probe_trees, "pairs": probe_pairs}
 
-
-def further_figures(task: "type[Task]") -> dict[str, Callable[..., Any]]:
-    """Return the figures for the runs of a task, see `gyral.tasks.base.Task.figures`."""
+def further_figures(task: "type[Task]") -> dict[str, str]:
+    """Return the figures for the runs of a task, as `figures` of `gyral.tasks.base.Task`."""
     from gyral.tasks.text import TextTask
 
-    if not issubclass(task, TextTask):
-        return {}
-    from gyral.applications.probes.figure import parse
-
-    return {"parse": parse}
+    return {"parse": "gyral.applications.probes.figure.parse"} if issubclass(task, TextTask) else {}

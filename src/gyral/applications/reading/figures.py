@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from textwrap import fill, shorten
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from gyral.applications.reading.data.questions import ReadingBatch
+from gyral.applications.reading.tasks.base import ReadingTask
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
 from gyral.figures.common import describe_run
@@ -16,9 +17,6 @@ from gyral.plotting.sizes import WIDTHS
 from gyral.plotting.style import SMALL, without_formulas
 from gyral.runs.directory import Run
 from gyral.training import build
-
-if TYPE_CHECKING:
-    from gyral.applications.reading.tasks.base import ReadingTask
 
 MAX_ANSWERS = 12  # columns: the answers with the highest probabilities in any run
 MAX_SENTENCES = 24  # largest number of sentences that fit into a figure
@@ -31,7 +29,7 @@ class Read(NamedTuple):
     """The answers of one run after each sentence of a document, (sentences, candidates)."""
 
     run: Run
-    task: "ReadingTask"
+    task: ReadingTask
     batch: ReadingBatch
     step: int
     probabilities: np.ndarray
@@ -88,7 +86,7 @@ def sentence_ends(words: Sequence[str]) -> list[int]:
 def _check(run: Run) -> None:
     """Raise `OptionError` if the task of a run has no reader."""
     task = build.task_class(run)
-    if task.figures().get("answers") is not answers:
+    if not issubclass(task, ReadingTask):
         reason = f"must be a run of a task with a reader, as the other run; its task is {task.__name__}"
         raise OptionError("run", run.directory, reason)
 
@@ -103,7 +101,7 @@ def _load(run: Run, like: Read | None) -> Read:
     return Read(run, task, batch, step, task.probabilities_after(batch, ends)[:, 0].cpu().numpy())
 
 
-def _choose(run: Run, task: "ReadingTask") -> int:
+def _choose(run: Run, task: ReadingTask) -> int:
     """Return the row of the longest document that fits into the figure among the first validation questions."""
     most, found = 1, None
     for row in range(min(len(task.data.splits["val"]), SEARCHED)):
@@ -117,7 +115,7 @@ def _choose(run: Run, task: "ReadingTask") -> int:
     return found
 
 
-def _find(run: Run, task: "ReadingTask", like: Read) -> int:
+def _find(run: Run, task: ReadingTask, like: Read) -> int:
     """Return the index of the validation question of another run."""
     wanted = like.task.words(like.batch, 0)
     for row in range(min(len(task.data.splits["val"]), SEARCHED)):

@@ -2,27 +2,24 @@
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
 
 from gyral.applications.reading.data.questions import ReadingBatch
 from gyral.applications.reading.page import Arc, Candidate, Shown, write_page
+from gyral.applications.reading.tasks.base import ReadingTask
 from gyral.core.checks import check_integer
-from gyral.data.batching import IGNORED
-
-if TYPE_CHECKING:
-    from gyral.applications.reading.tasks.base import ReadingTask
 from gyral.core.inputs import path_of
 from gyral.core.measures import percent
+from gyral.data.batching import IGNORED
 
 log = logging.getLogger(__name__)
 SPLIT = "test"
 MOST_LIKELY = 5  # candidates of a question that the page shows
 
 
-def answer_questions(task: "ReadingTask", *, questions: int = 8, html: str | None = None) -> Iterator[str]:
+def answer_questions(task: ReadingTask, *, questions: int = 8, html: str | None = None) -> Iterator[str]:
     """Yield questions of the test split with their answers, one line each, and the path of the page if one is written.
 
     Args:
@@ -46,7 +43,7 @@ def answer_questions(task: "ReadingTask", *, questions: int = 8, html: str | Non
         yield f"{html}\n"
 
 
-def explain(task: "ReadingTask", batch: ReadingBatch, place: str) -> Shown:
+def explain(task: ReadingTask, batch: ReadingBatch, place: str) -> Shown:
     """Return the content of a page for a batch of one question."""
     words, length = task.words(batch, 0), int(batch.document_lengths[0])
     probabilities = task.probabilities(batch)[0].cpu().numpy()

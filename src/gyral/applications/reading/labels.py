@@ -1,23 +1,20 @@
 """The accuracy of a reader by the labels of questions, as in table 4 of Dhingra et al. (2017, arXiv:1703.02620)."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gyral.applications.reading.tasks.base import ReadingTask
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt, read_text
 from gyral.data.splits import SPLITS
 from gyral.runs.evaluation_report import EvaluationReport, Request, output_file
 
-if TYPE_CHECKING:
-    from gyral.applications.reading.tasks.base import ReadingTask
-
 ROWS = 256  # questions of a batch
 
 
-def score_labels(task: "ReadingTask", request: Request, *, labels: str, split: str = "test") -> dict[str, float]:
+def score_labels(task: ReadingTask, request: Request, *, labels: str, split: str = "test") -> dict[str, float]:
     """Score a reader on labelled questions: the accuracy on all of them and on those of each label.
 
     Args:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,20 +9,18 @@ import torch
 from gyral.applications.scenes.data.language import ANSWERS, decode_program, nested
 from gyral.applications.scenes.models.concept_learner import ConceptLearner
 from gyral.applications.scenes.page import Asked, write_page
+from gyral.applications.scenes.task import ScenesTask
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
-from gyral.data.batching import IGNORED
-
-if TYPE_CHECKING:
-    from gyral.applications.scenes.task import ScenesTask
 from gyral.core.inputs import path_of
 from gyral.core.measures import percent
+from gyral.data.batching import IGNORED
 
 log = logging.getLogger(__name__)
 SPLIT = "test"
 
 
-def answer_scene(task: "ScenesTask", *, scene: int, html: str | None = None) -> Iterator[str]:
+def answer_scene(task: ScenesTask, *, scene: int, html: str | None = None) -> Iterator[str]:
     """Yield the questions about a scene of the test split with the programs and answers of the model, one per line.
 
     Args:

@@ -8,9 +8,9 @@ An example:
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -239,6 +239,7 @@ class ScenesTask(Task[SceneData]):
     )
     metrics: SceneMetrics
     model_type = SceneModel
+    generators: ClassVar = {"answer_scene": "gyral.applications.scenes.generation.answer_scene"}
 
     def __init__(
         self,
@@ -323,12 +324,6 @@ class ScenesTask(Task[SceneData]):
         """Return the most likely answers (S, K)."""
         with self.evaluating():
             return super().predict(batch)
-
-    @classmethod
-    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
-        from gyral.applications.scenes.generation import answer_scene
-
-        return {"answer_scene": answer_scene}
 
     def render(self, batch: SceneBatch, predicted: Tensor, row: int = 0) -> str:
         words = self.vocabulary.decode(batch.questions[row, 0].tolist())

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,12 +22,10 @@ from gyral.applications.summarization.data.files import (
 )
 from gyral.applications.summarization.data.parsing import Pair
 from gyral.applications.summarization.page import Shown, write_page
+from gyral.applications.summarization.task import SummaryTask, Written
 from gyral.core.checks import check_integer
-from gyral.data.raw_examples import Report
-
-if TYPE_CHECKING:
-    from gyral.applications.summarization.task import SummaryTask, Written
 from gyral.core.inputs import path_of
+from gyral.data.raw_examples import Report
 
 log = logging.getLogger(__name__)
 ON_PAGE = 20  # number of summaries on a page; larger pages open slowly
@@ -35,7 +33,7 @@ LOG_INTERVAL = 10.0  # seconds between two log lines about progress
 
 
 def summarize(
-    task: "SummaryTask",
+    task: SummaryTask,
     *,
     input: str,
     out: str | None = None,
@@ -109,7 +107,7 @@ def _found(others: dict[str, dict[str, list[str]]], place: str) -> list[tuple[st
     return [(name, summaries[place]) for name, summaries in others.items() if place in summaries]
 
 
-def explain(task: "SummaryTask", articles: Sequence[Article], written: "Sequence[Written]") -> list[Shown]:
+def explain(task: SummaryTask, articles: Sequence[Article], written: Sequence[Written]) -> list[Shown]:
     """Return articles and summaries with the attention at each word and the words that were copied."""
     if not articles:
         return []
@@ -176,10 +174,10 @@ class _Progress:
             log.info("%s %s, %.3g a second%s", f"{self._count:,}", noun, self._rate(), self._report.oddities())
 
 
-def _encode(task: "SummaryTask", pairs: Sequence[Pair], max_summary: int) -> EncodedSummaries:
+def _encode(task: SummaryTask, pairs: Sequence[Pair], max_summary: int) -> EncodedSummaries:
     numbered = encode_pairs(pairs, task.data.corpus.vocabulary)
     return EncodedSummaries(numbered, "test", max_article=task.data.lengths["max_article"], max_summary=max_summary)
 
 
-def _batch(task: "SummaryTask", encoded: EncodedSummaries) -> SummaryBatch:
+def _batch(task: SummaryTask, encoded: EncodedSummaries) -> SummaryBatch:
     return task.transfer_batch_to_device(encoded.batch(np.arange(len(encoded))), task.device, 0)

@@ -10,11 +10,11 @@ Words are from a vocabulary, or from the article if the vocabulary does not cont
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -121,6 +121,7 @@ class SummaryTask(SequenceTask[SummaryData]):
 
     measures = (Measure("rouge1", "ROUGE-1"), Measure("rouge2", "ROUGE-2"), Measure("rougeL", "ROUGE-L"))
     model_type = Summarizer
+    generators: ClassVar = {"summarize": "gyral.applications.summarization.generation.summarize"}
 
     def __init__(
         self,
@@ -193,12 +194,6 @@ class SummaryTask(SequenceTask[SummaryData]):
         """Return the summaries that the search finds for a batch, without dropout."""
         with self.evaluating():
             return self.model.summarize(batch, self.decoding)
-
-    @classmethod
-    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
-        from gyral.applications.summarization.generation import summarize
-
-        return {"summarize": summarize}
 
     def render(self, batch: SummaryBatch, predicted: Tensor, row: int = 0) -> str:
         """Draw the beginnings of an article, of its summary, and of the generated summary (`predicted`, (B, L))."""

@@ -6,21 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from gyral.applications.translation.task import TranslationTask
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.core.inputs import open_input
-
-if TYPE_CHECKING:
-    from gyral.applications.translation.task import TranslationTask
 
 log = logging.getLogger(__name__)
 STANDARD_INPUT = "-"
 
 
 def translate(
-    task: "TranslationTask",
+    task: TranslationTask,
     *,
     text: str | None = None,
     input: str | None = None,

@@ -11,9 +11,9 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -118,6 +118,7 @@ class TranslationTask(SequenceTask[TranslationData]):
         Measure("bleu_of_source", "BLEU of the sources", at_end=True),
     )
     model_type = Translator
+    generators: ClassVar = {"translate": "gyral.applications.translation.generation.translate"}
 
     def __init__(
         self,
@@ -179,12 +180,6 @@ class TranslationTask(SequenceTask[TranslationData]):
         """Return the translation (1, L) of the first sentence of a batch."""
         with self.evaluating():
             return self.model.translate(TranslationBatch(*(part[:1] for part in batch)), self.decoding).tokens[:, 0]
-
-    @classmethod
-    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
-        from gyral.applications.translation.generation import translate
-
-        return {"translate": translate}
 
     def render(self, batch: TranslationBatch, predicted: Tensor, row: int = 0) -> str:
         """Draw a sentence, its translation, and the translation by the model (`predicted`, (B, L))."""

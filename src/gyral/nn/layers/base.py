@@ -64,7 +64,7 @@ class Layer(RecurrentBase):
 
     Raises:
         OptionError: An option is out of bounds or has another type, or the cell does not have it.
-        UserError: See `gyral.cells.base.make_cell`.
+        UserError: See `gyral.cells.contract.make_cell`.
     """
 
     cell_class: type[RecurrentCell]

@@ -56,9 +56,10 @@ def compiler() -> str | None:
 def load(source: Path) -> ctypes.CDLL:
     """Return the library of one C++ source, compiled on first use.
 
-    Libraries are stored in `gyral.core.cache.cache_directory`. Their file name depends on the source, the headers that it
-    includes, the compiler, the flags and the processor, so that machines may share the directory. A library that another user could
-    have written is not loaded, see `gyral.core.cache.untrusted_reason`: this process then compiles its own.
+    Libraries are stored in `gyral.core.cache.cache_directory`. Their file name depends on the source, the headers that
+    it includes, the compiler, the flags and the processor, so that machines may share the directory. A library that
+    another user could have written is not loaded, see `gyral.core.cache.untrusted_reason`: this process then compiles
+    its own.
 
     Raises:
         KernelUnavailableError: There is no compiler, or the compilation failed; the message is the reason. A failed

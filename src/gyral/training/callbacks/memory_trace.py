@@ -6,7 +6,7 @@ import numpy as np
 from pytorch_lightning import Trainer
 
 from gyral.core.errors import UserError
-from gyral.generation.memory_trace import MemoryTrace, memory_cells, trace_memory
+from gyral.models.memory_trace import MemoryTrace, memory_cells, trace_memory
 from gyral.nn.recurrent import RecurrentBase
 from gyral.training.callbacks.after_validation import AfterValidation
 

@@ -8,10 +8,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing.connection import Pipe, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn, Protocol
 
 import torch
 from pytorch_lightning import Trainer
@@ -20,9 +20,6 @@ from torch import distributed
 from gyral.core.signals import SIGNALS
 from gyral.runs.directory import FAILED, Run
 from gyral.training.ddp.strategy import ClusterEnvironment
-
-if TYPE_CHECKING:
-    from gyral.training.ddp.group import Group
 
 # Time limits in seconds: of this process after a peer has ended early, until it is ended; of the message of a failed
 # peer; of the peers to finish after this process; of a process that is stopped (SIGSTOP), until the run is ended.
@@ -35,8 +32,16 @@ class ProcessError(RuntimeError):
     """Another process of the run failed."""
 
 
+class LaunchedProcesses(Protocol):
+    """The processes that a launcher has started; `gyral.training.ddp.group.Group` describes the methods."""
+
+    def start(self) -> None: ...
+
+    def reporting(self) -> AbstractContextManager[None]: ...
+
+
 @contextmanager
-def peer_processes(trainer: Trainer, run: Run, group: "Group | None" = None) -> Iterator[None]:
+def peer_processes(trainer: Trainer, run: Run, group: LaunchedProcesses | None = None) -> Iterator[None]:
     """Let the other processes of a run execute the body, too. Start those of this node that no launcher has started.
 
     The processes that were started have ended when the context exits, however the body ends.

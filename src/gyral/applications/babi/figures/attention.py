@@ -1,21 +1,17 @@
 """Attention of the questions of a bAbI story to its sentences."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gyral.applications.babi.figures.stories import load_story
+from gyral.applications.babi.task import BabiTask
 from gyral.core.errors import OptionError
 from gyral.data.babi.stories import Question, sentence_text
 from gyral.figures.common import add_title
 from gyral.models.attention import Attention
 from gyral.plotting.sizes import WIDTHS
 from gyral.runs.directory import Run
-
-if TYPE_CHECKING:
-    from gyral.applications.babi.task import BabiTask
 
 
 def attention(run: Run) -> Figure:
@@ -37,7 +33,7 @@ def attention(run: Run) -> Figure:
     return figure
 
 
-def _label_questions(axes: Axes, task: "BabiTask", story: list[Question]) -> None:
+def _label_questions(axes: Axes, task: BabiTask, story: list[Question]) -> None:
     """Label each column with its question and the predicted answer, and mark the supporting sentences."""
     predicted = task.probabilities(story).argmax(dim=-1).tolist()
     labels = []
@@ -51,7 +47,7 @@ def _label_questions(axes: Axes, task: "BabiTask", story: list[Question]) -> Non
     axes.set_xticks(range(len(story)), labels, rotation=30, ha="right")
 
 
-def sentence_weights(task: "BabiTask", story: list[Question]) -> np.ndarray:
+def sentence_weights(task: BabiTask, story: list[Question]) -> np.ndarray:
     """Return the attention weights (sentences, questions), NaN where the question precedes the sentence.
 
     At the level of words, the weight of a sentence is the sum over its words. The remainder to 1 is the weight of the

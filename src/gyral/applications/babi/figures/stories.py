@@ -1,19 +1,17 @@
 """The story of the validation split that the figures of question answering show."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gyral.applications.babi.task import BabiTask
 from gyral.core.errors import OptionError
 from gyral.data.babi.stories import Question
 from gyral.runs.directory import Run
 from gyral.training import build
 
-if TYPE_CHECKING:
-    from gyral.applications.babi.task import BabiTask
-
 MAX_SENTENCES = 24  # largest number of sentences that fit into a figure
 
 
-def load_story(run: Run) -> "tuple[BabiTask, int, list[Question]]":
+def load_story(run: Run) -> tuple[BabiTask, int, list[Question]]:
     """Return a run's trained task, its number of optimizer steps, and the first short story of its validation split.
 
     Raises:

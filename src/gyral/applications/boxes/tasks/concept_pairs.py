@@ -1,8 +1,8 @@
 """Base class of tasks on pairs of concepts: the model predicts the probability of a concept given another."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -81,14 +81,11 @@ class ConceptTask(Task[Data]):
     """
 
     model_type = ConceptModel
+    figures: ClassVar = {
+        "boxes": "gyral.applications.boxes.figure.draw_boxes",
+        "overlaps": "gyral.applications.boxes.probability_figures.overlaps",
+    }
     names: Sequence[str]
-
-    @classmethod
-    def figures(cls) -> dict[str, Callable[..., Any]]:
-        from gyral.applications.boxes.figure import draw_boxes
-        from gyral.applications.boxes.probability_figures import overlaps
-
-        return {"boxes": draw_boxes, "overlaps": overlaps}
 
     def forward(self, batch: ConceptBatch) -> Tensor:
         """Return log P(a | b) of each pair, (B,)."""

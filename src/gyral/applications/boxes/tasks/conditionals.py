@@ -1,7 +1,7 @@
 """Base class of tasks on conditional probabilities of concepts, with their data and measures."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -143,6 +143,10 @@ class ConditionalTask(ConceptTask[ConditionalData]):
         Measure("pearson", "Pearson correlation", digits=4),
         Measure("spearman", "Spearman correlation", digits=4),
     )
+    figures: ClassVar = {
+        **ConceptTask.figures,
+        "conditionals": "gyral.applications.boxes.probability_figures.conditionals",
+    }
 
     def __init__(
         self,
@@ -165,12 +169,6 @@ class ConditionalTask(ConceptTask[ConditionalData]):
             **options,
         )
         self.names = names
-
-    @classmethod
-    def figures(cls) -> dict[str, Callable[..., Any]]:
-        from gyral.applications.boxes.probability_figures import conditionals
-
-        return {**super().figures(), "conditionals": conditionals}
 
     def render(self, batch: ConceptBatch, predicted: Tensor, row: int = 0) -> str:
         first, second = self.name_pair(batch, row)

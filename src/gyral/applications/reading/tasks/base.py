@@ -1,8 +1,8 @@
 """Reading comprehension: the base class of tasks that answer questions about documents."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -101,6 +101,9 @@ class ReadingTask(SequenceTask[ReadingData]):
     remarks: tuple[Remark, ...] = (SUBSTITUTE,)
     model_type = Reader
     label_notes: tuple[str, ...] = ()  # below the table of an evaluation by labels
+    generators: ClassVar = {"answer_questions": "gyral.applications.reading.generation.answer_questions"}
+    figures: ClassVar = {"answers": "gyral.applications.reading.figures.answers"}
+    evaluations: ClassVar = {"labels": "gyral.applications.reading.labels.score_labels"}
 
     def __init__(
         self,
@@ -156,24 +159,6 @@ class ReadingTask(SequenceTask[ReadingData]):
         """Return the mean cross-entropy, in nats, of the questions that have an answer; 0 without such questions."""
         total = F.cross_entropy(logits, batch.targets, ignore_index=IGNORED, reduction="sum")
         return total / (batch.targets != IGNORED).sum().clamp(min=1)
-
-    @classmethod
-    def generators(cls) -> dict[str, Callable[..., Iterator[str]]]:
-        from gyral.applications.reading.generation import answer_questions
-
-        return {"answer_questions": answer_questions}
-
-    @classmethod
-    def evaluations(cls) -> dict[str, Callable[..., dict[str, float] | None]]:
-        from gyral.applications.reading.labels import score_labels
-
-        return {"labels": score_labels}
-
-    @classmethod
-    def figures(cls) -> dict[str, Callable[..., Any]]:
-        from gyral.applications.reading.figures import answers
-
-        return {"answers": answers}
 
     def render(self, batch: ReadingBatch, predicted: Tensor, row: int = 0) -> str:
         """Draw the end of a document with its question, the answer and the prediction (`predicted`, (B,))."""

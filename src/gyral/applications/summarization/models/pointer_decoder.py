@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves, tree_map_with_path
 
-from gyral.cells.base import RecurrentCell, State, make_cell
+from gyral.cells.base import RecurrentCell, State
+from gyral.cells.contract import make_cell
 from gyral.ops.scan import Shared
 
 INITIAL_DEVIATION = 1e-4  # standard deviation of the weights that See et al. draw from a normal distribution

@@ -1,6 +1,6 @@
 """Traces of an external memory during one example, for callbacks, figures and pages."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -9,9 +9,6 @@ from torch.utils._pytree import tree_map
 
 from gyral.cells.memory import MemoryCell
 from gyral.nn.recurrent import RecurrentBase
-
-if TYPE_CHECKING:
-    from gyral.tasks.base import SequenceTask
 
 
 class Keys(NamedTuple):
@@ -53,7 +50,7 @@ def memory_cells(model: nn.Module) -> list[MemoryCell]:
 
 
 @torch.no_grad()
-def trace_memory(task: "SequenceTask", batch: Any) -> MemoryTrace:
+def trace_memory(task: nn.Module, batch: Any) -> MemoryTrace:
     """Return the trace of the external memory for the first of the longest examples of a batch.
 
     The model runs once, step by step. If several cells have a memory, this is the trace of the first one.

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gyral.cells.inputs import MaskedInputs
-from gyral.generation.memory_trace import memory_cells, trace_memory
+from gyral.models.memory_trace import memory_cells, trace_memory
 from tests.helpers.running import SMALL_ALGORITHM, build_task
 
 
