@@ -64,6 +64,7 @@ HEAVY = (
     *("hydra", "hydra.utils", "hydra.main", "omegaconf", "numpy", "pandas", "matplotlib.pyplot", "matplotlib.figure"),
     *("pytest", "wandb", "rich.table", "pydantic"),
 )
+COMPILER = "compiler"  # in a copy
 NOT_FOUND = re.compile(r"^ERROR: not found: (?:\S*?/)?(tests/.*)$", re.MULTILINE)
 
 
@@ -115,7 +116,15 @@ def environment(folder: Path) -> dict[str, str]:
     """Return the variables with which Python imports the copy of the project."""
     golden = Path(os.environ.get("GYRAL_GOLDEN", ROOT.parent / "shared" / "golden"))
     paths = os.pathsep.join((str(folder / "src"), str(folder)))
-    return {**os.environ, "PYTHONPATH": paths, "GYRAL_GOLDEN": str(golden), "OMP_NUM_THREADS": "1"}
+    found = {**os.environ, "PYTHONPATH": paths, "GYRAL_GOLDEN": str(golden), "OMP_NUM_THREADS": "1"}
+    compiler = folder / COMPILER
+    return found | ({"CXX": str(compiler)} if compiler.is_file() else {})
+
+
+def write_compiler(folder: Path) -> None:
+    """Write a compiler that optimizes little: the kernels of a changed header take minutes to compile."""
+    (folder / COMPILER).write_text('#!/bin/sh\nexec c++ "$@" -O1\n', encoding="utf-8")
+    (folder / COMPILER).chmod(0o755)
 
 
 def record(tree: Path, folder: Path) -> None:
@@ -299,6 +308,7 @@ def work(settings: Settings, places: list[Place], covering: Covering, tree: Path
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(os.cpu_count() or 1):
             copy_tree(tree, folder := Path(scratch, str(number)))
+            write_compiler(folder)
             shutil.copytree(cache_directory(), folder / "cache", ignore=shutil.ignore_patterns("compiling*"))
             copies.put(folder)
 

@@ -204,7 +204,7 @@ def files(folders: Iterable[Path]) -> dict[str, Path]:
 
 
 def experiment_of(file: Path) -> str:
-    """Return the name of the rows of a table, "" if it has none. The rest of the file is not read and may be damaged."""
+    """Return the name of the rows of a table, "" if it has none. The rest of the file may be damaged."""
     return _experiment_of(file, file.stat().st_mtime_ns)
 
 
