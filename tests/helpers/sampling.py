@@ -29,8 +29,8 @@ def is_slow(case: Any, named: pytest.Mark | None) -> bool:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     yield  # the plugins have made the cases
     if leaves_out_slow(metafunc.config):
-        named = metafunc.definition.get_closest_marker("named")
-        metafunc._calls[:] = [case for case in metafunc._calls if not is_slow(case, named)]
+        named, is_wholly = (metafunc.definition.get_closest_marker(name) for name in ("named", "slow"))
+        metafunc._calls[:] = [case for case in metafunc._calls if not (is_wholly or is_slow(case, named))]
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by markers

@@ -7,7 +7,7 @@ Usage: python -m tests.mutations [key=value …], or make test-mutations SEED=1
   cpp=4             number of further places in C++
   seconds=60        CPU seconds that the tests of one place may take
   json=FILE         outcomes; places of an earlier file are not tried again, so that a run that ended early continues
-  again=FILE        the places of this file instead of new ones
+  again=FILE        the places of this file of outcomes, with the test files that found them, without a record
   tree=FOLDER       the project; default: this one
   covering=FOLDER   a record of the suite that was made before; default: make it, which takes as long as make test
 
@@ -241,25 +241,37 @@ def compiles(folder: Path, file: str) -> bool:
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
-def try_place(place: Place, folder: Path, covering: Covering, seconds: int) -> dict[str, Any]:
-    """Change a place in the copy, run its tests, and put the file back; return the outcome."""
-    path = folder / place.file
-    source = path.read_text(encoding="utf-8")
-    at = find(path, place.file).get(place)
-    if at is None:
-        return {"outcome": "gone"}
-    is_cpp = path.suffix != ".py"
+def plan(place: Place, at: Found, covering: Covering, seconds: int) -> list[list[str]]:
+    """Return the tests to run for a place, in parts: those that execute it."""
+    is_cpp = not place.file.endswith(".py")
     tests = tests_of_cpp(covering, place.file) if is_cpp else tests_of(covering, place.file, at)
-    chosen = covering.choose(place.file, tests, 0.6 * seconds)
-    if not chosen:
+    return covering.split(covering.choose(place.file, tests, 0.6 * seconds))
+
+
+def plan_again(place: Place, folder: Path, found_by: str) -> list[list[str]]:
+    """Return the test files to run for a place: the one that found it earlier, then those named like its own file."""
+    source = Path(place.file.removeprefix("src/gyral/"))
+    names = [source.stem, source.parent.name, f"{source.stem}s"]
+    folders = [folder / "tests" / source.parent, folder / "tests" / source.parent.parent]
+    candidates = [place / f"test_{name}.py" for place in folders for name in names]
+    near = [path for path in candidates if path.is_file()] or [path for path in folders[:1] if path.is_dir()]
+    files = [folder / found_by.partition("::")[0]] if found_by else []
+    files += [path for path in near if path not in files]
+    return [[str(path.relative_to(folder))] for path in files if path.exists()]
+
+
+def try_place(place: Place, at: Found, parts: list[list[str]], folder: Path, seconds: int) -> dict[str, Any]:
+    """Change a place in the copy, run tests until one fails, and put the file back; return the outcome."""
+    if not parts:
         return {"outcome": "no test"}
-    log = folder / "log"
+    path, log = folder / place.file, folder / "log"
+    source = path.read_text(encoding="utf-8")
     path.write_text(source[: at.start] + place.change + source[at.end :], encoding="utf-8")
+    start = time.monotonic()
     try:
-        if is_cpp and not compiles(folder, place.file):
+        if path.suffix != ".py" and not compiles(folder, place.file):
             return {"outcome": "does not compile"}
-        start = time.monotonic()
-        for part in covering.split(chosen):
+        for part in parts:
             status = run_tests(folder, part, seconds, log)
             text = log.read_text(encoding="utf-8", errors="replace")
             if absent := set(NOT_FOUND.findall(text)):  # their names have changed, as those of values that are a folder
@@ -277,7 +289,7 @@ def try_place(place: Place, folder: Path, covering: Covering, seconds: int) -> d
     # a signal, the time limit, a failed test, or modules that cannot be imported
     is_caught = isinstance(status, str) or status == 1 or (status != 0 and "Error" in text)
     outcome = "caught" if is_caught else "missed" if status == 0 else f"pytest {status}"
-    found = {"outcome": outcome, "status": status, "line": at.first, "tests": len(chosen), "of": len(tests)}
+    found = {"outcome": outcome, "status": status, "line": at.first}
     return found | {"failed": failed[:1], "wall": round(time.monotonic() - start, 1)}
 
 
@@ -299,8 +311,15 @@ def table(outcomes: list[dict[str, Any]]) -> str:
     return "\n".join([*lines, f"{len(outcomes)} places: {', '.join(f'{n} {what}' for what, n in total.most_common())}"])
 
 
-def work(settings: Settings, places: list[Place], covering: Covering, tree: Path) -> list[dict[str, Any]]:
-    """Try all places in as many copies of the project as there are cores; write the outcomes after each."""
+def work(settings: Settings, places: dict[Place, str], covering: Covering | None, tree: Path) -> list[dict[str, Any]]:
+    """Try all places in as many copies of the project as there are cores; write the outcomes after each.
+
+    Args:
+        settings: the options of the command line.
+        places: the places, each with the test that found it earlier, "" if there is none.
+        covering: which tests execute a line. None: the tests follow from the names of files.
+        tree: the project.
+    """
     file = Path(settings.json)
     outcomes = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
     done = {tuple(row["place"]) for row in outcomes}
@@ -314,7 +333,11 @@ def work(settings: Settings, places: list[Place], covering: Covering, tree: Path
 
         def attempt(place: Place) -> None:
             folder = copies.get()
-            outcome = {"place": place, **try_place(place, folder, covering, settings.seconds)}
+            outcome: dict[str, Any] = {"place": place, "outcome": "gone"}
+            if (at := find(folder / place.file, place.file).get(place)) is not None:
+                again = plan_again(place, folder, places[place])
+                parts = again if covering is None else plan(place, at, covering, settings.seconds)
+                outcome |= try_place(place, at, parts, folder, settings.seconds)
             copies.put(folder)
             outcomes.append(outcome)
             file.write_text(json.dumps(outcomes, indent=1) + "\n", encoding="utf-8")
@@ -335,14 +358,16 @@ def main(arguments: Sequence[str]) -> int:
     tree = Path(settings.tree).resolve()
     for name in HEAVY:
         import_module(name)
-    with tempfile.TemporaryDirectory() as scratch:
-        if not settings.covering:
-            record(tree, Path(scratch))
-        covering = Covering(Path(settings.covering or scratch))
+    covering = None
     if settings.again:
-        places = [Place(*row["place"]) for row in json.loads(Path(settings.again).read_text(encoding="utf-8"))]
+        rows = json.loads(Path(settings.again).read_text(encoding="utf-8"))
+        places = {Place(*row["place"]): next(iter(row.get("failed", ())), "") for row in rows}
     else:
-        places = choose(settings, tree, covering)
+        with tempfile.TemporaryDirectory() as scratch:
+            if not settings.covering:
+                record(tree, Path(scratch))
+            covering = Covering(Path(settings.covering or scratch))
+        places = dict.fromkeys(choose(settings, tree, covering), "")
     print(table(work(settings, places, covering, tree)))
     return 0
 

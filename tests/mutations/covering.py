@@ -61,7 +61,7 @@ class Covering:
             cases[name] += 1
             near = sum(part in name for part in parts)
             ranks.append((-near, cases[name], self.seconds[test], test))
-        chosen = []
+        chosen: list[str] = []
         for _, _, cost, test in sorted(ranks):
             seconds -= cost + 0.02
             if seconds < 0 and chosen:
