@@ -171,10 +171,10 @@ def test_every_published_value_has_a_source() -> None:
 
 
 BROKEN = {
-    "no_yaml": "rows: [",
-    "no_rows": "experiment: broken\nreport: {}\n",
-    "unknown_layout": "experiment: broken\nreport: {layout: tabel}\nrows: {gru: {model: gru}}\n",
-    "unknown_measure": "experiment: broken\nreport: {measure: rogue1}\nrows: {gru: {model: gru}}\n",
+    "no_yaml": "experiment: no_yaml\nrows: [",
+    "no_rows": "experiment: no_rows\nreport: {}\n",
+    "unknown_layout": "experiment: unknown_layout\nreport: {layout: tabel}\nrows: {gru: {model: gru}}\n",
+    "unknown_measure": "experiment: unknown_measure\nreport: {measure: rogue1}\nrows: {gru: {model: gru}}\n",
 }
 
 
@@ -182,11 +182,11 @@ def test_a_broken_table_costs_one_line_and_no_report(
     write: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write()
-    for name, text in BROKEN.items():
+    for name, text in {**BROKEN, "not_asked_for": "rows: ["}.items():
         (tmp_path / "conf" / "table" / f"{name}.yaml").write_text(text)
     leave_out.cache_clear()
-    for experiment in ("mine/first/gru", "broken/gru"):
-        write_run(tmp_path / "outputs", experiment, accuracy=0.5)
+    for experiment in ("mine/first", *BROKEN):
+        write_run(tmp_path / "outputs", f"{experiment}/gru", accuracy=0.5)
     outcome = invoke("sweep=outputs", entry="report")
     assert outcome.status == 0, outcome.err
     assert "Mine" in outcome.out  # the other table

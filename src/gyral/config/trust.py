@@ -26,6 +26,7 @@ from omegaconf import ListConfig
 
 from gyral.config.groups import CONFIG_PATH
 from gyral.config.plain import SafeLoader, walk
+from gyral.config.tables import GROUP as TABLES
 from gyral.core.errors import OptionError
 
 TARGET = "_target_"
@@ -159,18 +160,19 @@ def _is_allowed(place: str, name: Any) -> bool:
 def known_names(place: str) -> set[str]:
     """Return the names that Gyral's own conf/ has at a place; a folder conf/ of the user is not searched.
 
-    Only the folders of the place's group are read, and the files in conf/ itself: the rest of a run's configuration has
-    no names of its own.
+    Neither the folders of other groups are read nor tables, which have no names of their own.
     """
     group = place.rstrip(".")
-    folders = ("model", CELL) if group == CELL else (group,)
+    if group not in GROUPS:  # Hydra's section is not saved
+        return set()
+    others = {*GROUPS, TABLES} - {group, *(("model",) if group == CELL else ())}
     found: set[str] = set()
-    for folder in folders if group in GROUPS else ():  # Hydra's section is not saved
-        files = [*Path(CONFIG_PATH).glob("*.yaml"), *Path(CONFIG_PATH, folder).rglob("*.yaml")]
-        for path, text in ((path, path.read_text(encoding="utf-8")) for path in files):
-            node = yaml.load(text, Loader=SafeLoader) if TARGET in text else {}
-            sections = node if path.parent == Path(CONFIG_PATH) else {folder: node}
-            found |= {name for key, name in _names(sections) if _place(key) == place}
+    for path in Path(CONFIG_PATH).rglob("*.yaml"):
+        folder = path.relative_to(CONFIG_PATH).parts[0]
+        if folder not in others and TARGET in (text := path.read_text(encoding="utf-8")):
+            node = yaml.load(text, Loader=SafeLoader)
+            names = _names({folder: node} if folder in GROUPS else node)
+            found |= {name for key, name in names if _place(key) == place}
     return found
 
 

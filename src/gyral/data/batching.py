@@ -135,7 +135,7 @@ class PrefetchedBatches(Stream[BatchType]):
     """The batches of another stream, which a thread draws ahead.
 
     The position is that of the last batch that was yielded: a resumed run draws again what was drawn but not used.
-    An exception in the thread is raised by the iterator. The thread ends with the iterator.
+    An exception in the thread is raised by the iterator. The thread ends with the iterator, and when another one begins.
 
     Args:
         stream: the other stream. Its batches depend on nothing that changes during training.
@@ -146,8 +146,10 @@ class PrefetchedBatches(Stream[BatchType]):
         super().__init__(len(stream))
         self.stream = stream
         self.ahead = ahead
+        self._drawing: tuple[Thread, SimpleQueue[bool]] | None = None
 
     def __iter__(self) -> Iterator[BatchType]:
+        self._end_thread()  # of an iterator that was left open: both would draw from the same stream
         self.stream.load_state_dict(self.state_dict())
         requests: SimpleQueue[bool] = SimpleQueue()
         drawn: SimpleQueue[Any] = SimpleQueue()
@@ -155,6 +157,7 @@ class PrefetchedBatches(Stream[BatchType]):
             requests.put(True)
         # A daemon, so that the process can end while an iterator is left open.
         thread = Thread(target=_draw, args=(iter(self.stream), requests, drawn), name="prefetch", daemon=True)
+        self._drawing = thread, requests
         thread.start()
         try:
             while self.position < self.length:
@@ -165,6 +168,13 @@ class PrefetchedBatches(Stream[BatchType]):
                 self.position += 1
                 yield batch
         finally:
+            if self._drawing is not None and self._drawing[0] is thread:
+                self._end_thread()
+
+    def _end_thread(self) -> None:
+        if self._drawing is not None:
+            thread, requests = self._drawing
+            self._drawing = None
             requests.put(False)
             if not sys.is_finalizing():  # otherwise the thread has been suspended for ever
                 thread.join()
@@ -175,6 +185,7 @@ def _draw(batches: Iterator[Any], requests: "SimpleQueue[bool]", drawn: "SimpleQ
     try:
         while requests.get():
             drawn.put(next(batches))
+        drawn.put(RuntimeError("another iterator of these batches has begun"))
     except BaseException as error:
         drawn.put(error)
 
