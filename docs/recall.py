@@ -3,9 +3,10 @@
 from functools import cache
 from pathlib import Path
 
+import measured
 from yaml import safe_load
 
-import gyral
+from gyral.reports.frame import frame_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -16,7 +17,7 @@ def accuracies() -> dict[str, str]:
 
     The learning rate is the one of three with the best validation accuracy.
     """
-    runs = gyral.list_runs(ROOT / "results" / "records" / "recall")
+    runs = frame_of([record for record in measured.all_records(ROOT) if (record.experiment or "").startswith("recall/")])
     found = {}
     for row in safe_load((ROOT / "conf" / "table" / "recall.yaml").read_text(encoding="utf-8"))["rows"].values():
         own = runs[(runs["row"] == row["name"]) & (runs["state"] == "DONE")]

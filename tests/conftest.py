@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,18 @@ else:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compositions() -> Iterator[None]:
+    """Have this process, and its forks, compose each selection of configuration files once."""
+    try:
+        from tests.helpers.composing import each_once
+    except ModuleNotFoundError:  # `make gpu` has no Hydra
+        yield
+    else:
+        with each_once():
+            yield
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,6 @@ from gyral.cells.torch_layer import TorchLayerCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.scan import Shared
-from tests.helpers.running import spawn
 
 X, N, BATCH, STEPS = 5, 7, 4, 9
 TOLERANCE = 1e-6
@@ -419,21 +418,3 @@ def test_torchs_layer_runs_where_there_are_no_kernels(
         )
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
-
-
-WITHOUT_AVX512 = """
-import torch
-from gyral import LSTM
-layer = LSTM(5, 7)
-expected, _ = layer(inputs := torch.randn(9, 4, 5))
-with torch.autocast("cpu", torch.bfloat16):
-    outputs, _ = layer(inputs)
-outputs.sum().backward()
-torch.testing.assert_close(outputs, expected, rtol=0.02, atol=0.02)
-"""
-
-
-def test_lstm_runs_under_autocast_on_a_processor_without_avx512() -> None:
-    """There oneDNN raises an error for torch.nn.LSTM."""
-    outcome = spawn("-c", WITHOUT_AVX512, ONEDNN_MAX_CPU_ISA="AVX2")
-    assert outcome.status == 0, outcome.err

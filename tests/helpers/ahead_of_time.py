@@ -61,7 +61,7 @@ def arguments(batch: int, size: int, has_memory: bool, with_options: bool) -> Si
     )
 
 
-def main() -> None:
+def main(cases: str) -> None:
     driver.set_active(Driver())
     launch._processors = lambda device: 132  # type: ignore[assignment, misc]
     torch.cuda.device_of = lambda tensor: torch.no_grad()  # type: ignore[assignment, misc]
@@ -72,7 +72,7 @@ def main() -> None:
         print(f"{self.__name__} {case}: {len(kernel.asm['cubin'])}")
 
     JITFunction.run = compile_only
-    for batch, size, has_memory, with_options in CASES[sys.argv[1]]:
+    for batch, size, has_memory, with_options in CASES[cases]:
         case = f"batch={batch} size={size} memory={has_memory} options={with_options}"
         a = arguments(batch, size, has_memory, with_options)
         results, saved = launch.forward(a)
@@ -81,4 +81,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import itertools
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +12,12 @@ from typing import Any
 
 import omegaconf
 import pytest
-from hydra._internal import config_loader_impl
+from hydra._internal import config_loader_impl, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.defaults_list import DefaultsList, Overrides
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.groups import CONFIG_PATH
@@ -24,12 +27,17 @@ OWN = {"hydra.conf", "conf", CONFIG_PATH, ""}  # the paths of Hydra's and Gyral'
 load = OmegaConf.load
 parse_rule = OverridesParser.parse_rule
 create_defaults_list = config_loader_impl.create_defaults_list
+create_interpolation_map = defaults_list._create_interpolation_map
+load_config = ConfigRepository.load_config
 compose_files = ConfigLoaderImpl._compose_config_from_defaults_list
+create = OmegaConf.create
 deepcopy = DictConfig.__deepcopy__
 parse_interpolation = functools.cache(omegaconf.base.parse)
 PARSED: dict[str, bytes] = {}
 WORDS: dict[tuple[str, str], Any] = {}
 LISTS: dict[Any, DefaultsList] = {}
+CHOICES: dict[tuple[str, ...], bytes] = {}
+BEGINNINGS: dict[str, bytes] = {}
 COMPOSED: dict[int, bytes] = {}  # by the identity of the list
 
 
@@ -40,6 +48,8 @@ def each_once() -> Iterator[None]:
         patch.setattr(OmegaConf, "load", load_once)
         patch.setattr(OverridesParser, "parse_rule", parse_once)
         patch.setattr(config_loader_impl, "create_defaults_list", list_once)
+        patch.setattr(defaults_list, "_create_interpolation_map", map_if_needed)
+        patch.setattr(ConfigRepository, "load_config", load_choice_once)
         patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", compose_once)
         patch.setattr(omegaconf.base, "parse", parse_interpolation)
         patch.setattr(DictConfig, "__deepcopy__", copy_by_pickle)
@@ -77,14 +87,49 @@ def list_once(repo: Any, config_name: str | None, overrides_list: list[Any], **o
     return replace(LISTS[key], config_overrides=given.config_overrides)
 
 
+def map_if_needed(overrides: Overrides, entries: list[Any], self_added: bool) -> DictConfig | None:
+    """Return the choices that entries of a list of defaults may refer to, None if no entry does."""
+    if any(entry.is_interpolation() for entry in entries):
+        return create_interpolation_map(overrides, entries, self_added)
+    return None
+
+
+def load_choice_once(repo: ConfigRepository, config_path: str) -> ConfigResult | None:
+    """Load a choice, each once, unless the user may have choices of the same name."""
+    paths = [source.path for source in repo.get_sources()]
+    if not OWN.issuperset(paths):
+        return load_config(repo, config_path)
+    key = (config_path, *paths)
+    if key not in CHOICES:
+        CHOICES[key] = pickle.dumps(load_config(repo, config_path))
+    loaded: ConfigResult | None = pickle.loads(CHOICES[key])
+    return loaded
+
+
 def compose_once(loader: ConfigLoaderImpl, defaults: list[Any], repo: Any) -> DictConfig:
     """Return the composed files of a list, which is one of `LISTS` or made for this call."""
     if not any(defaults is known.defaults for known in LISTS.values()):
         return compose_files(loader, defaults, repo)
     if id(defaults) not in COMPOSED:
-        COMPOSED[id(defaults)] = pickle.dumps(compose_files(loader, defaults, repo))
+        own = OWN.issuperset(source.path for source in repo.get_sources())
+        compose = compose_after_hydras if own else compose_files
+        COMPOSED[id(defaults)] = pickle.dumps(compose(loader, defaults, repo))
     composed: DictConfig = pickle.loads(COMPOSED[id(defaults)])
     return composed
+
+
+def compose_after_hydras(loader: ConfigLoaderImpl, defaults: list[Any], repo: Any) -> DictConfig:
+    """Compose files of which the first, Hydra's own, are the same in most lists; these are composed once."""
+    hydras = list(itertools.takewhile(lambda default: default.config_path.startswith("hydra/"), defaults))
+    key = repr(hydras)
+    if key not in BEGINNINGS:
+        BEGINNINGS[key] = pickle.dumps(compose_files(loader, hydras, repo))
+    beginnings = [pickle.loads(BEGINNINGS[key])]
+    with pytest.MonkeyPatch.context() as patch:  # the composition begins with `OmegaConf.create()`
+        patch.setattr(
+            OmegaConf, "create", lambda *given, **options: beginnings.pop() if beginnings else create(*given, **options)
+        )
+        return compose_files(loader, defaults[len(hydras) :], repo)
 
 
 def copy_by_pickle(node: DictConfig, memo: dict[int, Any]) -> DictConfig:

@@ -5,6 +5,7 @@ import csv
 import functools
 import io
 import logging
+import logging.config
 import os
 import pickle
 import re
@@ -24,6 +25,7 @@ from hydra.core.plugins import Plugins
 from hydra.core.singleton import Singleton
 from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
+from lightning_fabric.utilities import registry
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.basecontainer import BaseContainer
 
@@ -130,24 +132,37 @@ def _compose(overrides: tuple[str, ...], name: str, hydra_too: bool) -> bytes:
 
 @functools.cache
 def compose_choices(group: str) -> dict[str, dict[str, Any]]:
-    """Return every choice of a group with its defaults merged, all from one composition, which is quicker than many."""
-    names = choices(group)
-    with initialize_config_dir(str(CONF), version_base="1.3"), each_once():
-        config = compose(overrides=[f"+{group}@{name}={name}" for name in names])
-    return {name: OmegaConf.to_container(config[name]) for name in names}
+    """Return every choice of a group with its defaults merged; see `read_choice`."""
+    return {name: read_choice(group, name) for name in choices(group)}
 
 
-def read_choice(group: str, name: str) -> dict[str, Any]:
+def read_choice(group: str, name: str, overridden: dict[str, str] | None = None) -> dict[str, Any]:
     """Return a choice of a group with its defaults, without composing; interpolations are not resolved.
 
     Composing takes 50 ms, which is too long for the collection of tests.
+
+    Args:
+        group: the group.
+        name: the choice.
+        overridden: other choices of its defaults, by their places, such as {"/cell@cell": "rnn"}.
     """
     content: dict[str, Any] = OmegaConf.to_container(load_choice(group, name))
-    defaults = [entry for entry in content.pop("defaults", []) if isinstance(entry, str) and entry != "_self_"]
+    defaults = [entry if isinstance(entry, dict) else {"": entry} for entry in content.pop("defaults", [])]
+    chosen = {place: value for entry in defaults for place, value in entry.items()} | (overridden or {})
+    others = {place.removeprefix("override "): value for place, value in chosen.items() if "override " in place}
     merged: dict[str, Any] = {}
-    for other in (*(read_choice(group, entry) for entry in defaults), content):
-        merged = _merge(merged, other)
-    return merged
+    for place, value in ((place, value) for entry in defaults for place, value in entry.items()):
+        if value == "_self_" or place.startswith("override "):
+            continue
+        target, _, package = place.partition("@")
+        if place:
+            found = read_choice(target.strip("/"), chosen[place])
+        else:
+            found = read_choice(group, value, others)
+        for key in reversed(package.split(".") if package else []):
+            found = {key: found}
+        merged = _merge(merged, found)
+    return _merge(merged, content)
 
 
 def _merge(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
@@ -301,6 +316,18 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
         torch.use_deterministic_algorithms(False)
 
 
+find_entry_points = functools.cache(registry.entry_points)
+handle_loggers = logging.config._handle_existing_loggers  # type: ignore[attr-defined]
+
+
+def handle_loggers_at_once(*arguments: Any) -> None:
+    """Set the levels of existing loggers; empty the caches of all loggers once, not once a logger."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logging.Manager, "_clear_cache", lambda _: None)
+        handle_loggers(*arguments)
+    logging.root.manager._clear_cache()  # type: ignore[attr-defined]
+
+
 def invoke(*arguments: str, entry: str = "train", plot: bool = False) -> Outcome:
     """Run `python -m src.<entry> <arguments>` in this process, which saves the seconds that importing torch takes.
 
@@ -310,6 +337,8 @@ def invoke(*arguments: str, entry: str = "train", plot: bool = False) -> Outcome
     words = [f"src/{entry}.py", *map(str, arguments)]
     plots = contextlib.nullcontext() if plot else without_plots()
     with as_a_process(words) as (out, err), plots, each_once(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "entry_points", find_entry_points)  # reads the metadata of all packages
+        patch.setattr(logging.config, "_handle_existing_loggers", handle_loggers_at_once)
         sets_mode = r".*hydra\.mode|(sweep|experiment)=" if entry == "train" else r".*hydra\.mode"
         if not any(re.match(sets_mode, word) for word in words):
             # Hydra composes everything once more before, for its mode alone, which few files set

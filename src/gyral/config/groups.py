@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -70,14 +71,20 @@ def served(group: str) -> dict[str, Path]:
 
 def find_served(group: str, name: str) -> Path | None:
     """Return the file of one choice of `served`, None if there is none; of all tables, only its own is parsed."""
+    return find_all_served(group, [name]).get(name)
+
+
+def find_all_served(group: str, names: Iterable[str]) -> dict[str, Path]:
+    """Return the files of those choices of `served` that exist, by name; of all tables, only theirs are parsed."""
     if group not in ("experiment", tables.COLUMN):
-        return served(group).get(name)
-    found = None
-    for file in tables.that_may_have(name, config_folders()):
+        files = served(group)
+        return {name: files[name] for name in names if name in files}
+    found: dict[str, Path] = {}
+    for file, own in tables.that_may_have(names, config_folders()).items():
         try:
             table = load_table(file)
-            if name in (table.columns if group == tables.COLUMN else table.experiments):
-                found = file
+            choices_of_table = {*(table.columns if group == tables.COLUMN else table.experiments)}
+            found |= dict.fromkeys(choices_of_table.intersection(own), file)
         except UserError as error:
             leave_out(str(error))
     return found
@@ -119,7 +126,7 @@ def find_config(group: str, name: str) -> Path:
 
 def fault_of(group: str, name: str) -> UserError | None:
     """Return the error of the table that has a row or column of this name but cannot be used, None without one."""
-    for file in tables.that_may_have(name, config_folders()) if group in ("experiment", tables.COLUMN) else ():
+    for file in tables.that_may_have([name], config_folders()) if group in ("experiment", tables.COLUMN) else ():
         try:
             _ = load_table(file).experiments
         except UserError as error:

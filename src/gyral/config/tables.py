@@ -214,11 +214,15 @@ def _experiment_of(file: Path, changed: int) -> str:
     return "" if named is None else named[1].strip("\"'")
 
 
-def that_may_have(choice: str, folders: Iterable[Path]) -> list[Path]:
-    """Return the tables among whose rows and columns a choice could be, by its name."""
-    if "/" not in choice:
-        return []
-    return [file for file in files(folders).values() if choice.startswith(f"{experiment_of(file)}/")]
+def that_may_have(choices: Iterable[str], folders: Iterable[Path]) -> dict[Path, list[str]]:
+    """Return the tables among whose rows and columns choices could be, by their names, with those of each table."""
+    named = [choice for choice in choices if "/" in choice]
+    found = {}
+    for file in files(folders).values() if named else ():
+        prefix = f"{experiment_of(file)}/"
+        if own := [choice for choice in named if choice.startswith(prefix)]:
+            found[file] = own
+    return found
 
 
 def read(file: Path, groups: Iterable[str]) -> Table:

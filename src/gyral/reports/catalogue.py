@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gyral.config.groups import choices, find_served, leave_out, load_table, served
+from gyral.config.groups import choices, find_all_served, find_served, leave_out, load_table, served
 from gyral.config.overrides import combine, undefer_option, values_of_text
 from gyral.config.roles import PROCESS, role_of
 from gyral.config.tables import COLUMN, PROTOCOL
@@ -166,8 +166,8 @@ def named() -> tuple[Sweep, ...]:
 
 def containing(experiments: Iterable[str | None]) -> tuple[Sweep, ...]:
     """Return the sweeps of the tables that have one of these experiments, as `named` does."""
-    files = {find_served("experiment", experiment) for experiment in experiments if experiment}
-    return _usable({file.stem for file in files if file is not None})
+    files = find_all_served("experiment", {experiment for experiment in experiments if experiment}).values()
+    return _usable({file.stem for file in files})
 
 
 def _usable(names: Iterable[str]) -> tuple[Sweep, ...]:

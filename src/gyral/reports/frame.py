@@ -11,6 +11,7 @@ from gyral.reports.catalogue import Plan, containing
 from gyral.reports.numbers import Numbers
 from gyral.reports.rows import rows_of, rows_of_tasks
 from gyral.runs.records import read
+from gyral.runs.run_record import RunRecord
 
 if TYPE_CHECKING:
     import pandas
@@ -38,14 +39,19 @@ def list_runs(directory: str | PathLike[str] = "outputs", options: Sequence[str]
     Raises:
         UserError: there is no such directory.
     """
-    import pandas  # now: it takes a third of a second and 100 MB, which reports do without
-
     folder = Path(directory).expanduser()
     if not folder.is_dir():
         raise UserError(f"{directory}: no such directory")
     records, notes = read(folder)
     for note in notes:
         warnings.warn(note, stacklevel=2)
+    return frame_of(records, options)
+
+
+def frame_of(records: Sequence[RunRecord], options: Sequence[str] = ()) -> "pandas.DataFrame":
+    """Return the numbers of runs that were read, see `list_runs`."""
+    import pandas  # now: it takes a third of a second and 100 MB, which reports do without
+
     found = [Numbers(rows_of(sweep, records), sweep) for sweep in containing(run.experiment for run in records)]
     in_tables = {number.run.place for numbers in found for number in numbers.tidy}
     left = [record for record in records if record.place not in in_tables]

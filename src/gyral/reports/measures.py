@@ -8,7 +8,7 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from gyral.config.composition import compose_with_hydra
-from gyral.config.groups import config_folders
+from gyral.config.groups import config_folders, find_config, find_served, load_table
 from gyral.core.checks import check_choice
 from gyral.core.measures import Measure
 from gyral.reports.catalogue import Sweep
@@ -39,7 +39,22 @@ def with_measures(sweep: Sweep, records: Sequence[RunRecord]) -> Sweep:
 
 def task_measures(experiment: str) -> tuple[Measure, ...]:
     """Return the measures of the task of an experiment."""
-    return _measures_of_class(compose_with_hydra([f"experiment={experiment}"]).task._target_)
+    target = _class_of_task(experiment) or compose_with_hydra([f"experiment={experiment}"]).task._target_
+    return _measures_of_class(target)
+
+
+def _class_of_task(experiment: str) -> str | None:
+    """Return the class of the task of a table's row, without composing; None if the file of the task is not enough."""
+    file = find_served("experiment", experiment)
+    if file is None:
+        return None
+    table = load_table(file)
+    options = table.protocol() | table.options(experiment.removeprefix(f"{table.experiment}/"))
+    task = find_config("task", str(options.get("task")))
+    if "task._target_" in options or not task.is_file():
+        return None
+    target: str | None = OmegaConf.select(OmegaConf.load(task), "_target_")
+    return target
 
 
 def measures_of_all_tasks() -> dict[str, Measure]:

@@ -1,0 +1,43 @@
+"""What only a new process shows, all in one: to import torch takes seconds."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.helpers.running import spawn
+
+LATE_IMPORTS = """
+import sys, torch, gyral, gyral.core.html, gyral.generation.memory_page
+gyral.DeltaNet(2, 4)(torch.zeros(3, 1, 2))
+print("imported:", *{"fla", "triton", "gyral.ops.delta.fla", "jinja2"} & set(sys.modules))
+"""
+WITHOUT_AVX512 = """
+layer = gyral.LSTM(5, 7)
+expected, _ = layer(inputs := torch.randn(9, 4, 5))
+with torch.autocast("cpu", torch.bfloat16):
+    outputs, _ = layer(inputs)
+outputs.sum().backward()
+torch.testing.assert_close(outputs, expected, rtol=0.02, atol=0.02)
+"""
+COMPILED_KERNELS = """
+from tests.helpers import ahead_of_time
+ahead_of_time.main("sample")
+"""
+
+
+def test_a_new_process(tmp_path: Path) -> None:
+    """Three checks.
+
+    * Layers on a CPU and modules of pages import no package that takes long. torch imports jinja2 for its compiler.
+    * `LSTM` runs under autocast on a processor without AVX512, for which oneDNN raises an error in torch.nn.LSTM.
+    * RUM's Triton kernels compile for a GPU, which the interpreter does not show.
+    """
+    has_triton = find_spec("triton") is not None
+    code = LATE_IMPORTS + WITHOUT_AVX512 + COMPILED_KERNELS * has_triton
+    variables = {"ONEDNN_MAX_CPU_ISA": "AVX2", "TRITON_INTERPRET": None, "TRITON_CACHE_DIR": str(tmp_path)}
+    outcome = spawn("-c", code, **variables)
+    assert outcome.status == 0, outcome.err
+    imported, *compiled = outcome.out.splitlines()
+    assert imported.split() == ["imported:"]
+    sizes = [int(line.rpartition(" ")[2]) for line in compiled]
+    assert len(sizes) == 2 * has_triton
+    assert all(size > 10_000 for size in sizes)
