@@ -232,10 +232,10 @@ def _seeds(
     chosen = {key for table in tables for key in table.chosen}  # on the validation split, by another seed
     others = {table.chosen_by for table in tables}
     for record in records:
-        value = read(record)
-        if record.experiment != experiment or value is None or record.seed in others:
+        if record.experiment != experiment or record.seed in others:
             continue
-        if _has(record, options, {*chosen, mean_over}):
+        value = read(record)
+        if value is not None and _has(record, options, {*chosen, mean_over}):
             seeds.setdefault(record.seed, {})[str(record.options.get(mean_over)) if mean_over else ""] = value
     return dict(sorted(seeds.items()))
 

@@ -17,13 +17,15 @@ def accuracies() -> dict[str, str]:
 
     The learning rate is the one of three with the best validation accuracy.
     """
-    runs = frame_of([record for record in measured.all_records(ROOT) if (record.experiment or "").startswith("recall/")])
+    records = [record for record in measured.all_records(ROOT) if (record.experiment or "").startswith("recall/")]
+    runs = frame_of(records)
+    done = runs[runs["state"] == "DONE"]
+    every = done.pivot_table(index=["row", "column"], columns="metric", values="value", aggfunc=["mean", "std"])
     found = {}
     for row in safe_load((ROOT / "conf" / "table" / "recall.yaml").read_text(encoding="utf-8"))["rows"].values():
-        own = runs[(runs["row"] == row["name"]) & (runs["state"] == "DONE")]
-        if own.empty:
+        if row["name"] not in every.index:
             continue
-        scores = own.pivot_table(index="column", columns="metric", values="value", aggfunc=["mean", "std"])
+        scores = every.loc[row["name"]]
         best = scores.loc[scores["mean", "monitor"].idxmax()]
         model = row["model"] + (":lambd=1" if row.get("model.cell.lambd") else "")
         found[model] = f"{best['mean', 'test/accuracy']:.1f} ± {best['std', 'test/accuracy']:.1f}"

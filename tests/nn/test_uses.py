@@ -49,11 +49,11 @@ SAMPLES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("packed", "state_dict", "deepcopy", "pickle", "ddp", "checkpointing", "hooks", "frozen"), FEW),
     **dict.fromkeys(("inference", "parametrized", "average", "meta", "replicas", "fx", "script"), FEW),
     **dict.fromkeys(("unbatched", "states", "in_place", "batched", "empty", "strided", "vmap"), KINDS),
-    **dict.fromkeys(("functional", "forward_mode", "not_finite"), FAMILIES),
+    **dict.fromkeys(("functional", "forward_mode", "not_finite", "dtype", "autocast"), FAMILIES),
     "compile": ("RUM(lambd=1)",),
     "export": ("RUM(lambd=1)",),
     "onnx": (),
-    "trace": ("LSTM", "LightConv"),
+    "trace": ("LSTM",),
 }
 OPERATORS = {
     "FastWeights": "fast_weights",

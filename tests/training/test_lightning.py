@@ -29,8 +29,8 @@ SILENT = {
     "enable_model_summary": False,
     "accelerator": "cpu",
 }
-# one of each kind: rows, a text with a state, generated texts
-SAMPLE = ("copy", "text_file", "translation")
+# rows, and a text with a state
+SAMPLE = ("copy", "text_file")
 every_task = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.slow) for name in SMALL_RUNS]
 )

@@ -79,6 +79,7 @@ def check_weights(run: Path, long_run: Path) -> None:
     assert all((first["state_dict"][name] == value).all() for name, value in second["state_dict"].items())
 
 
+@pytest.mark.slow
 def test_a_longer_run_on_a_text_carries_its_state(tmp_path: Path) -> None:
     """It ends in its first pass over the text, of 9 steps. Its last checkpoint was written at its end."""
     longer = "trainer.max_steps=12"
@@ -174,21 +175,15 @@ def test_the_length_of_a_run_is_checked_without_a_trainer(option: str) -> None:
         run_directory.lengthened(run_directory.Run(Path("run"), config), 8)
 
 
-@pytest.fixture(scope="module")
-def short_sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished sweep of two runs of 4 steps."""
-    directory = tmp_path_factory.mktemp("sweeps") / "short"
-    assert invoke("-m", *RUN, "seed=1,2", SHORT, f"hydra.sweep.dir={directory}").status == 0
-    return directory
+def test_a_sweep_of_two_runs_of_4_steps_is_lengthened(tmp_path: Path, long_run: Path) -> None:
+    sweep = tmp_path / "sweep"
+    assert invoke("-m", *RUN, "seed=1,2", SHORT, f"hydra.sweep.dir={sweep}").status == 0
+    refuse_a_job_before_it_starts(sweep)
+    say_how_to_train_the_job_of_a_longer_run(Path(shutil.copytree(sweep, tmp_path / "copy")))
+    continue_each_of_its_jobs(sweep, long_run)
 
 
-@pytest.fixture
-def sweep(short_sweep: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
-    return Path(shutil.copytree(short_sweep, tmp_path / "sweep"))
-
-
-def test_a_sweep_with_more_steps_continues_each_of_its_jobs(sweep: Path, long_run: Path) -> None:
+def continue_each_of_its_jobs(sweep: Path, long_run: Path) -> None:
     command = ["-m", *RUN, "seed=1,2", f"hydra.sweep.dir={sweep}"]
     short = sorted(path.parent for path in sweep.rglob("DONE"))
     before = {path: path.read_bytes() for folder in short for path in folder.rglob("*") if path.is_file()}
@@ -236,13 +231,13 @@ def test_a_job_whose_schedule_ends_with_it_is_trained_from_its_start(tmp_path: P
     assert "Continuing" not in outcome.err
 
 
-def test_a_job_refused_before_it_starts_leaves_no_copies(sweep: Path) -> None:
+def refuse_a_job_before_it_starts(sweep: Path) -> None:
     outcome = invoke("-m", *RUN, "seed=1,2", f"hydra.sweep.dir={sweep}", LONG, "logger=csv", "+logger.csv.x=1")
     assert outcome.status == 1
-    assert len([*sweep.rglob("metrics.csv")]) == 2
+    assert len([*sweep.rglob("metrics.csv")]) == 2, "a copy of a run that is not continued"
 
 
-def test_a_longer_run_in_the_directory_of_a_job_says_how_to_train_the_job(sweep: Path) -> None:
+def say_how_to_train_the_job_of_a_longer_run(sweep: Path) -> None:
     run, other = sorted(path.parent for path in sweep.rglob("DONE"))
     shutil.rmtree(other)
     config = OmegaConf.load(run / "config.yaml")

@@ -125,12 +125,12 @@ def test_loggers_fail_one_by_one_and_another_logs(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     "failures",
     [
-        {(Examples, "inspect"): out_of_memory, (Cosines, "inspect"): full_disk, (Norms, "inspect"): out_of_memory,
+        {(Examples, "begin"): no_permission, (Cosines, "inspect"): full_disk, (Norms, "inspect"): out_of_memory,
          (Positions, "inspect"): full_disk},
-        {(Examples, "begin"): no_permission, (Positions, "begin"): full_disk},
-        {(MemoryTraces, "inspect"): no_permission},
+        pytest.param({(Examples, "inspect"): out_of_memory, (Positions, "begin"): full_disk}, marks=pytest.mark.slow),
+        pytest.param({(MemoryTraces, "inspect"): no_permission}, marks=pytest.mark.slow),
     ],
-    ids=["inspect", "begin", "memory"],
+    ids=["both", "swapped", "memory"],
 )  # fmt: skip
 def test_what_is_recorded_after_validations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: dict[tuple[Any, str], Callable[..., Any]]
@@ -214,6 +214,7 @@ def test_the_process_of_wandb_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     check(outcome, tmp_path / "run", "Weights & Biases: ")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("offline")
 def test_a_picture_that_wandb_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wandb, "Image", out_of_memory)

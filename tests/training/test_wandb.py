@@ -2,6 +2,7 @@
 
 import os
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,10 +23,8 @@ OPTIONS = ("model=rum", "model.cell.lambd=1", "optimizer.lr=0.01", "seed=2")
 WANDB = ("logger=wandb", "logger.wandb.tags=[mine,RUM]", "logger.wandb.notes='two of them'")
 
 
-@pytest.fixture(scope="module")
-def starts(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
-    """The records of both starts of a run, the only job of a sweep."""
-    folder = tmp_path_factory.mktemp("sweeps") / "two_cells"
+def start_twice(folder: Path) -> list[list[dict[str, Any]]]:
+    """Return the records of both starts of a run, the only job of a sweep."""
     options = [option for option in SMALL_RECALL if option != "logger=none"]
     arguments = ["-m", *options, *OPTIONS, *WANDB, "callbacks.checkpoints.every=6", f"hydra.sweep.dir={folder}"]
     step = SequenceTask.training_step
@@ -48,6 +47,15 @@ def starts(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]
     return [read_records(path) for path in sorted(folder.rglob("offline-run-*"))]
 
 
+def test_a_run_that_was_resumed_is_recorded_whole(tmp_path: Path) -> None:
+    starts = start_twice(tmp_path / "two_cells")
+    check_that_both_starts_are_one_run_with_name_group_type_tags_and_notes(starts)
+    check_that_the_number_of_steps_is_the_axis_and_never_decreases(starts)
+    check_that_every_metric_is_logged_once_at_its_step(starts)
+    check_that_the_summary_has_the_best_of_the_monitored_metric_results_and_picture(starts)
+    check_that_configuration_code_packages_and_outcome_are_recorded(starts)
+
+
 def history(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row["item"] for row in of_type(records, "history")]
 
@@ -56,7 +64,7 @@ def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: value for update in of_type(records, "summary") for name, value in update["update"].items()}
 
 
-def test_both_starts_are_one_run_with_name_group_type_tags_and_notes(starts: list[list[dict[str, Any]]]) -> None:
+def check_that_both_starts_are_one_run_with_name_group_type_tags_and_notes(starts: list[list[dict[str, Any]]]) -> None:
     first, second = (of_type(records, "run")[-1] for records in starts)
     assert first["run_id"] == second["run_id"]
     assert (first.get("resume"), second["resume"]) == (None, True)
@@ -70,7 +78,7 @@ def test_both_starts_are_one_run_with_name_group_type_tags_and_notes(starts: lis
         assert run["project"] == "gyral"
 
 
-def test_the_number_of_steps_is_the_axis_and_never_decreases(starts: list[list[dict[str, Any]]]) -> None:
+def check_that_the_number_of_steps_is_the_axis_and_never_decreases(starts: list[list[dict[str, Any]]]) -> None:
     for records in starts:
         *hidden, everything, monitored = of_type(records, "metric")
         assert hidden == [{"name": name, "options": {"defined": True, "hidden": True}} for name in ("steps", "rows")]
@@ -84,7 +92,7 @@ def test_the_number_of_steps_is_the_axis_and_never_decreases(starts: list[list[d
     assert not any({"epoch", "trainer/global_step"} & set(row) for records in starts for row in history(records))
 
 
-def test_every_metric_is_logged_once_at_its_step(starts: list[list[dict[str, Any]]]) -> None:
+def check_that_every_metric_is_logged_once_at_its_step(starts: list[list[dict[str, Any]]]) -> None:
     rows = [row for records in starts for row in history(records)]
     every, validations = list(range(2, 25, 2)), [8, 16, 24]
     for name in ("train/loss", "train/learning_rate", "train/gradient_norm", "train/seconds_a_step"):
@@ -94,7 +102,7 @@ def test_every_metric_is_logged_once_at_its_step(starts: list[list[dict[str, Any
     assert [row["steps"] for row in rows if "test/loss" in row] == [24]
 
 
-def test_the_summary_has_the_best_of_the_monitored_metric_results_and_picture(
+def check_that_the_summary_has_the_best_of_the_monitored_metric_results_and_picture(
     starts: list[list[dict[str, Any]]],
 ) -> None:
     accuracies = [row["val/accuracy"] for row in history(starts[1]) if "val/accuracy" in row]
@@ -106,7 +114,7 @@ def test_the_summary_has_the_best_of_the_monitored_metric_results_and_picture(
     assert values["loss._type"] == "images/separated"
 
 
-def test_configuration_code_packages_and_outcome_are_recorded(starts: list[list[dict[str, Any]]]) -> None:
+def check_that_configuration_code_packages_and_outcome_are_recorded(starts: list[list[dict[str, Any]]]) -> None:
     config = {key: value for update in of_type(starts[0], "config") for key, value in update["update"].items()}
     assert (config["model_name"], config["cell_name"], config["task_name"]) == ("RUM λ = 1", "RUM", "recall")
     assert config["optimizer"]["lr"] == 0.01
@@ -174,24 +182,24 @@ def test_a_failing_run_of_wandb_is_reported_once(caplog: pytest.LogCaptureFixtur
     )
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "said"),
-    [
-        ("tags", [""], "=['']: must have at least 1 character"),
-        ("tags", ["x" * 65], f"=['{'x' * 65}']: must have at most 64 characters"),
-        ("tags", [1], "=[1]: must be a valid string"),
-        ("project", "me/gyral", "=me/gyral: must not contain / \\ # ? % :"),
-        ("project", "", "=: must have at least 1 character"),
-        ("entity", 1, "=1: must be a valid string"),
-        ("notes", ["a"], "=['a']: must be a valid string"),
-        ("label", "a", "=a: no such option; allowed: run, project, entity, group, tags, notes"),
-    ],
-)
-def test_wrong_options_are_refused(option: str, value: Any, said: str) -> None:
-    config = compose_config("logger=wandb")
-    check_section(config.logger.wandb, "logger.wandb")
-    with open_dict(config):
-        config.logger.wandb[option] = value
-    with pytest.raises(OptionError) as raised:
+WRONG: list[tuple[str, Any, str]] = [
+    ("tags", [""], "=['']: must have at least 1 character"),
+    ("tags", ["x" * 65], f"=['{'x' * 65}']: must have at most 64 characters"),
+    ("tags", [1], "=[1]: must be a valid string"),
+    ("project", "me/gyral", "=me/gyral: must not contain / \\ # ? % :"),
+    ("project", "", "=: must have at least 1 character"),
+    ("entity", 1, "=1: must be a valid string"),
+    ("notes", ["a"], "=['a']: must be a valid string"),
+    ("label", "a", "=a: no such option; allowed: run, project, entity, group, tags, notes"),
+]
+
+
+def test_wrong_options_are_refused() -> None:
+    for option, value, said in WRONG:
+        config = compose_config("logger=wandb")
         check_section(config.logger.wandb, "logger.wandb")
-    assert str(raised.value) == f"logger.wandb.{option}{said}"
+        with open_dict(config):
+            config.logger.wandb[option] = value
+        with pytest.raises(OptionError) as raised:
+            check_section(config.logger.wandb, "logger.wandb")
+        assert str(raised.value) == f"logger.wandb.{option}{said}"

@@ -44,17 +44,23 @@ def task_measures(experiment: str) -> tuple[Measure, ...]:
 
 
 def _class_of_task(experiment: str) -> str | None:
-    """Return the class of the task of a table's row, without composing; None if the file of the task is not enough."""
+    """Return the class of the task of a table's row, without composing; None if the files of the task do not say it."""
     file = find_served("experiment", experiment)
     if file is None:
         return None
     table = load_table(file)
     options = table.protocol() | table.options(experiment.removeprefix(f"{table.experiment}/"))
-    task = find_config("task", str(options.get("task")))
-    if "task._target_" in options or not task.is_file():
+    return None if "task._target_" in options else _class_named_by(str(options.get("task")))
+
+
+def _class_named_by(task: str) -> str | None:
+    """Return the class that the file of a task names or, if it names none, the last of its list of defaults that does."""
+    file = find_config("task", task)
+    if not file.is_file():
         return None
-    target: str | None = OmegaConf.select(OmegaConf.load(task), "_target_")
-    return target
+    config = OmegaConf.load(file)
+    bases = [base for base in OmegaConf.select(config, "defaults") or () if base != "_self_"]
+    return OmegaConf.select(config, "_target_") or next(filter(None, map(_class_named_by, reversed(bases))), None)
 
 
 def measures_of_all_tasks() -> dict[str, Measure]:

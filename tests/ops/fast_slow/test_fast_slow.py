@@ -35,7 +35,7 @@ from tests.helpers.memory import poison
 
 compiled = skip_without(fast_slow_cpu.prepare, torch.device("cpu"))
 
-FEW, MANY = 36, 500  # random cases of the property test in `make test` and in `make test-all`
+FEW, MANY = 24, 500  # random cases of the property test in `make test` and in `make test-all`
 SLOWS = ("lstm", "rum", "eurnn", "goru")
 
 every_slow = for_each("slow", SLOWS)
@@ -160,7 +160,7 @@ def check_against_float64(seeds: range) -> None:
         for name, tensor in truth.items():
             own, allowed = (max(error(results[name], tensor), smallest) for results in (fused, plain))
             ratios.setdefault(name, []).append(own / allowed)
-    compared = {name: values for name, values in ratios.items() if len(values) >= 20}
+    compared = {name: values for name, values in ratios.items() if len(values) >= 12}
     assert {"outputs", "gradient of inputs", "gradient of initial 0", "gradient of initial 1"} <= compared.keys()
     for name, values in compared.items():
         assert torch.tensor(values).log().mean().exp() <= 2, name
@@ -200,7 +200,7 @@ def test_hundreds_of_random_sizes_and_options() -> None:
 
 @every_slow
 def test_edges_of_the_blocks_and_vectors(slow: str) -> None:
-    for batch, hidden in ((1, 2), (7, 17), (8, 3), (9, 16), (17, 17), (9, 2)):
+    for batch, hidden in ((1, 2), (7, 17), (8, 3), (9, 16)):
         check_equal(Case(batch, slow=slow, steps=3, batch=batch, hidden=hidden, slow_size=19 - hidden, training=True))
 
 
@@ -344,11 +344,11 @@ def test_nothing_leaks() -> None:
         gc.collect()
         return int(statm.read_text(encoding="utf-8").split()[1]) * 4096
 
-    call(10)
+    call(5)
     before = resident()
-    call(40)
+    call(20)
     # the outputs of one call take at least 160 KiB
-    assert resident() - before < 4e6
+    assert resident() - before < 2e6
 
 
 # ---------------------------------------------------------------- autograd

@@ -37,7 +37,7 @@ from tests.helpers.memory import poison
 
 compiled = skip_without(gated_cpu.KERNEL.prepare)
 
-FEW, MANY = 5, 500  # random cases of a kind in `make test` and in `make test-all`
+FEW, MANY = 3, 500  # random cases of a kind in `make test` and in `make test-all`
 
 LSTMS = ("lstm", "normalized_lstm")
 GORUS = ("goru", "normalized_goru")
@@ -184,7 +184,7 @@ def check_against_float64(cases: Iterable[Case]) -> None:
             own, allowed = (max(error(results[name], tensor), smallest) for results in (fused, plain))
             assert own <= 1000 * allowed, f"{name} in float32 of {case}"
             ratios.setdefault(name, []).append(own / allowed)
-    compared = {name: values for name, values in ratios.items() if len(values) >= 20}
+    compared = {name: values for name, values in ratios.items() if len(values) >= 12}
     assert {"outputs", "gradient of inputs", "gradient of initial hidden"} <= compared.keys()
     for name, values in compared.items():
         assert torch.tensor(values).log().mean().exp() <= 2, name
@@ -212,7 +212,7 @@ def check_equal(case: Case) -> dict[str, Tensor]:
 @every_kind
 def test_edges_of_the_blocks_and_vectors(kind: str) -> None:
     # N, and for on_lstm C, that miss and cross the vectors of every instruction set; batches around a block of 8 rows
-    for hidden, batch, steps in ((1, 9, 3), (1, 1, 1), (17, 1, 3), (17, 7, 1), (17, 8, 3), (17, 17, 3)):
+    for hidden, batch, steps in ((1, 9, 3), (17, 1, 1), (17, 8, 3), (16, 17, 3)):
         check_equal(Case(kind, 1, steps=steps, batch=batch, hidden=hidden, ragged=steps == 3, zoneout=0.2))
 
 

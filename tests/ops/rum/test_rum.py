@@ -20,7 +20,7 @@ from tests.helpers.running import ROOT, spawn
 
 compiled = skip_without(rum_cpu.KERNEL.prepare)
 
-FEW, MANY = 40, 1000  # random cases of the property test in `make test` and in `make test-all`
+FEW, MANY = 24, 1000  # random cases of the property test in `make test` and in `make test-all`
 
 
 class Case:
@@ -114,7 +114,7 @@ def check_against_float64(seeds: range) -> None:
             assert own[name] <= 50 * largest, f"{name} of case {seed}: error {own[name]:.1e}, {largest:.1e}: {case}"
             ratios.setdefault(name, []).append(own[name] / allowed[name])
     for name, values in ratios.items():
-        if len(values) >= 20:
+        if len(values) >= 12:
             assert torch.tensor(values).log().mean().exp() <= 2, name
 
 
@@ -127,7 +127,7 @@ def test_a_thousand_random_sizes_and_options() -> None:
     check_against_float64(range(FEW, FEW + MANY))
 
 
-@pytest.mark.named("1-1-500-*", "40-9-100-*", "300-2-31-0.0", "3-31-300-0.0")
+@pytest.mark.named("1-1-500-1.0", "40-9-100-1.0", "300-2-31-0.0", "3-31-300-0.0")
 @pytest.mark.parametrize("lambd", [0.0, 1.0])
 @pytest.mark.parametrize(
     ("steps", "batch", "hidden"), [(1, 1, 500), (40, 9, 100), (300, 2, 31), (3, 31, 300), (3, 31, 1000)]

@@ -37,7 +37,7 @@ def test_a_poisoned_layer_is_named(task: Any, batch: Batch, poisoned: str) -> No
     assert first_non_finite(task, batch).startswith("not found")
 
 
-@pytest.mark.parametrize("model", ["fs_lstm", "lantm"])
+@pytest.mark.parametrize("model", [pytest.param("fs_lstm", marks=pytest.mark.slow), "lantm"])
 def test_a_poisoned_layer_is_named_if_a_cell_contains_cells(batch: Batch, model: str) -> None:
     task = build_task(f"model={model}", "task=recall", "model.cell.hidden_size=4", **TINY)
     task.model.head.register_forward_hook(lambda module, arguments, output: output * float("nan"))
