@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+import yaml
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell
@@ -60,7 +62,7 @@ def random_state(state: Any) -> Any:
     return type(state)(*map(random_state, state))
 
 
-@pytest.mark.parametrize("num_fast", [2, 3, 4])
+@pytest.mark.parametrize("num_fast", [2, 4])
 @every_choice
 def test_a_step_is_the_composition_of_its_cells(choice: Choice, num_fast: int) -> None:
     cell = make(choice, num_fast).double().eval()
@@ -251,7 +253,9 @@ REFUSED = [
 
 @pytest.mark.parametrize(("model", "override"), REFUSED, ids=[f"{model} {override}" for model, override in REFUSED])
 def test_nested_options_are_refused_by_their_whole_key(model: str, override: str) -> None:
-    config = compose_config(f"model={model}", "model.cell.hidden_size=6", override)
+    config = compose_config(f"model={model}", "model.cell.hidden_size=6")
+    key, _, value = override.removeprefix("+").partition("=")
+    OmegaConf.update(config, key, yaml.safe_load(value), force_add=override.startswith("+"))
     with pytest.raises(OptionError) as caught:
         build.build_task(config)
     said = str(caught.value)

@@ -53,7 +53,7 @@ def test_an_error_of_a_call_ends_the_iteration(processes: int) -> None:
     assert len(list(numbers)) > 400, "further calls were started"
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])  # as that of a call
 def test_an_error_of_the_arguments_ends_the_iteration(processes: int) -> None:
     def numbers() -> Iterator[tuple[float]]:
         yield from ((4,), (9,), (16,), (25,), (36,), (49,), (64,))

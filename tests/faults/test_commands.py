@@ -9,9 +9,9 @@ import pytest
 from gyral.__main__ import COMMANDS
 from gyral.core.streams import CLOSED
 from tests.faults import forks
-from tests.faults.commands import STATES, Line, shares
+from tests.faults.commands import STATES, TRAIN, Line, shares
 from tests.helpers.attacks import Attack
-from tests.helpers.running import ENTRIES, SMALL_COPY, SMALL_TEXT
+from tests.helpers.running import ENTRIES, SMALL_COPY, SMALL_TEXT, compose_config, train
 
 ATTACKS = 300
 LIMIT = 20.0  # seconds of computation
@@ -20,10 +20,8 @@ LIMIT = 20.0  # seconds of computation
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the run directory of a run that is done."""
-    directory = tmp_path_factory.mktemp("runs") / "run"
-    ended = forks.run(*SMALL_TEXT, "model=lstm", f"hydra.run.dir={directory}", directory=directory.parent, limit=60)
-    assert ended.status == 0, ended
-    return directory
+    compose_config(*TRAIN)  # once, not in each fork
+    return train(tmp_path_factory.mktemp("runs") / "run", *SMALL_TEXT, "model=lstm")
 
 
 @pytest.fixture(autouse=True)

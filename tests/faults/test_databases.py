@@ -3,7 +3,6 @@
 Each attack changes the database of a search of two trials, which is then continued for a third one.
 """
 
-import importlib
 import json
 import os
 import shutil
@@ -18,7 +17,7 @@ import pytest
 from tests.faults import forks
 from tests.faults.hostile import CANARY, COMMAND, MODULE, PRECIOUS
 from tests.helpers.attacks import Attack
-from tests.helpers.running import SMALL_COPY
+from tests.helpers.running import SMALL_COPY, invoke
 
 pytest.importorskip("optuna.storages")
 
@@ -122,10 +121,11 @@ ROWS: dict[str, Change] = {
 @pytest.fixture(scope="session")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory with a search of two trials."""
-    importlib.import_module("sqlalchemy.dialects.sqlite")  # and Optuna above: once, not by each fork
     directory = tmp_path_factory.mktemp("searched")
-    ended = forks.run(*SEARCH, "hydra.sweeper.n_trials=2", directory=directory, limit=60)
-    assert ended.status == 0, ended
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        outcome = invoke(*SEARCH, "hydra.sweeper.n_trials=2")  # here: the forks find what it has imported and composed
+    assert outcome.status == 0, outcome.err
     return directory
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from gyral import train
+from gyral import train as train_command
 from gyral.figures import loss_curve as loss_curve  # imported before the forks
 from gyral.runs import provenance
 from tests.faults.disks import limit_files, mounted, resize
 from tests.faults.forks import Ended, fork, run
 from tests.helpers.attacks import Attack
 from tests.helpers.composing import each_once
-from tests.helpers.running import SMALL_COPY, assert_same_run
+from tests.helpers.running import SMALL_COPY, assert_same_run, train
 
 SPACE = 2**26  # bytes: enough
 CHECKPOINT = 26_000  # bytes of a checkpoint of this run, about
@@ -23,10 +23,7 @@ LIMIT = 120.0  # seconds; a run takes one, or several if the machine is busy
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run of the command with a disk that is large enough."""
-    directory = tmp_path_factory.mktemp("undisturbed")
-    ended = run(*COMMAND, f"hydra.run.dir={directory}/run", directory=directory, limit=LIMIT)
-    assert ended.status == 0, ended.err
-    return directory / "run"
+    return train(tmp_path_factory.mktemp("undisturbed") / "run", *COMMAND)
 
 
 def run_with_limit(size: int, directory: Path) -> Ended:
@@ -36,7 +33,7 @@ def run_with_limit(size: int, directory: Path) -> Ended:
         limit_files(size)
         sys.argv = ["gyral/train.py", *COMMAND, f"hydra.run.dir={directory}/run"]
         with each_once():
-            train.main()
+            train_command.main()
 
     return fork(call, directory, LIMIT)
 

@@ -151,7 +151,7 @@ def test_every_task_has_a_small_run() -> None:
     assert set(SMALL_RUNS) == set(choices("task"))
 
 
-@pytest.mark.attacks(sampled=2, whole=300)
+@pytest.mark.attacks(sampled=1, whole=300)
 def test_a_killed_run_ends_bit_equal(attack: Attack, whole: Callable[[str], Whole], tmp_path: Path) -> None:
     tasks = tuple(SMALL_RUNS)
     task = tasks[attack.number % len(tasks)]

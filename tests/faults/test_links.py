@@ -9,7 +9,7 @@ import pytest
 from tests.faults import forks
 from tests.faults.hostile import PRECIOUS
 from tests.helpers.attacks import Attack
-from tests.helpers.running import SMALL_COPY
+from tests.helpers.running import SMALL_COPY, invoke
 
 RUN = (*SMALL_COPY, "model=rnn", "trainer.max_steps=8", "hydra.run.dir=run")
 FILES = (
@@ -33,8 +33,10 @@ CASES = list(itertools.product(PLACES, COMMANDS))
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory with a run that is DONE."""
     directory = tmp_path_factory.mktemp("finished")
-    ended = forks.run(*RUN, directory=directory, limit=30)
-    assert ended.status == 0, ended
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        outcome = invoke(*RUN, plot=True)  # here: the forks find what it has imported and composed
+    assert outcome.status == 0, outcome.err
     return directory
 
 

@@ -90,7 +90,7 @@ def structure(rendered: dict[str, str]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.attacks(sampled=2, whole=300)
+@pytest.mark.attacks(sampled=1, whole=300)
 def test_texts_of_runs_are_text_in_every_format(attack: Attack, tmp_path: Path) -> None:
     def text() -> str:
         return "".join(attack.random.choices(MARKUP, k=attack.random.randint(1, 3)))

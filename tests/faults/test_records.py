@@ -4,6 +4,7 @@ The fields, the files and the ways of damage are those that the code has: there 
 """
 
 import copy
+import functools
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -264,12 +265,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@functools.cache
+def results_script() -> Any:
+    """Return docs/results.py; here, so that its imports are not made in each fork."""
+    return load_script("results")
+
+
 def fill_pages(root: Path) -> forks.Ended:
     """Run docs/results.py in another directory than the project's."""
+    module = results_script()
 
     def call() -> None:
-        module = load_script("results")
-        module.ROOT = root  # type: ignore[attr-defined]
+        module.ROOT = root
         raise SystemExit(module.main())
 
     return forks.fork(call, root)

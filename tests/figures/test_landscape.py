@@ -12,7 +12,7 @@ from gyral.runs.directory import Run, load_run
 from gyral.training import build
 
 
-@pytest.mark.parametrize("name", ["directory", "goru"])
+@pytest.mark.parametrize("name", ["directory", pytest.param("goru", marks=pytest.mark.slow)])
 def test_the_lines_meet_at_the_loss_of_the_first_batch_of_training(
     name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

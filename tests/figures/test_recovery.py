@@ -24,7 +24,7 @@ def rows(state: Any) -> torch.Tensor:
     return torch.cat([leaf.flatten(1) for leaf in leaves if leaf.dim() > 1], dim=1).double()
 
 
-@pytest.mark.parametrize("model", ["lstm", "rum", "delta_product", "slice", "lru"])
+@pytest.mark.parametrize("model", ["lstm", "delta_product", "lru"])
 def test_a_disturbance_is_a_tenth_of_the_state_in_each_row(model: str) -> None:
     task = build_task(*GROUP, f"model={model}").eval()
     with torch.no_grad():

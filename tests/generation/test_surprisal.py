@@ -29,7 +29,7 @@ def one_row(task: Any, symbols: Any) -> float:
         return task.loss(task(window), window).item()
 
 
-@pytest.mark.parametrize("level", ["trained", "of_words", "of_bytes"])
+@pytest.mark.parametrize("level", ["of_words", "of_bytes"])
 def test_the_mean_is_the_loss_of_evaluation(level: str, request: pytest.FixtureRequest) -> None:
     task = request.getfixturevalue(level).task
     symbols = task.data.corpus.vocabulary.segment(TEXT[:1000])

@@ -32,7 +32,7 @@ from omegaconf.basecontainer import BaseContainer
 from gyral import dashboard, evaluate, fetch, generate, migrate, report, sweep
 from gyral import train as train_command
 from gyral.config.groups import choices as choices
-from gyral.config.groups import load_choice
+from gyral.config.groups import load_choice, user_config_path
 from gyral.core.errors import UserError
 from gyral.data.text.corpus_cache import Corpus
 from gyral.data.text.synthetic import synthetic_text
@@ -146,7 +146,9 @@ def read_choice(group: str, name: str, overridden: dict[str, str] | None = None)
         name: the choice.
         overridden: other choices of its defaults, by their places, such as {"/cell@cell": "rnn"}.
     """
-    content: dict[str, Any] = OmegaConf.to_container(load_choice(group, name))
+    content: dict[str, Any] = pickle.loads(
+        _read(group, name) if user_config_path() is None else _read_anew(group, name)
+    )
     defaults = [entry if isinstance(entry, dict) else {"": entry} for entry in content.pop("defaults", [])]
     chosen = {place: value for entry in defaults for place, value in entry.items()} | (overridden or {})
     others = {place.removeprefix("override "): value for place, value in chosen.items() if "override " in place}
@@ -155,14 +157,18 @@ def read_choice(group: str, name: str, overridden: dict[str, str] | None = None)
         if value == "_self_" or place.startswith("override "):
             continue
         target, _, package = place.partition("@")
-        if place:
-            found = read_choice(target.strip("/"), chosen[place])
-        else:
-            found = read_choice(group, value, others)
+        found = read_choice(target.strip("/"), chosen[place]) if place else read_choice(group, value, others)
         for key in reversed(package.split(".") if package else []):
             found = {key: found}
         merged = _merge(merged, found)
     return _merge(merged, content)
+
+
+def _read_anew(group: str, name: str) -> bytes:
+    return pickle.dumps(OmegaConf.to_container(load_choice(group, name)))
+
+
+_read = functools.cache(_read_anew)
 
 
 def _merge(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

@@ -297,6 +297,7 @@ def starts_of(batch: int = BATCH) -> Tensor:
     return starts
 
 
+@pytest.mark.named("*-lengths", "lstm reference-whole", "rum with memory fused-whole")
 @pytest.mark.parametrize("ragged", [False, True], ids=["whole", "lengths"])
 @every_run
 def test_starts_equal_running_each_segment_alone(name: str, backend: str, ragged: bool) -> None:

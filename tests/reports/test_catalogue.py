@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 import gyral
+from gyral.config.groups import find_all_served
 from gyral.core.errors import OptionError
 from gyral.reports import catalogue
 from gyral.reports.measures import with_measures
 from gyral.runs.measures import write_measures
 from tests.helpers.running import invoke
 from tests.helpers.written import FIG4, TABLE1, write_run
+from tests.reports.plots.test_lines import write_own
 
 SOURCE = str(Path(gyral.__file__).parent)
 COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
@@ -58,13 +60,15 @@ def test_every_experiment_is_found_in_its_sweeps() -> None:
     for sweep in catalogue.named():
         for experiment in sweep.axes["experiment"]:
             expected.setdefault(experiment, set()).add(sweep.name)
-    for experiment, names in expected.items():
-        assert {sweep.name for sweep in catalogue.containing([experiment])} == names
+    files = find_all_served("experiment", expected)
+    assert {experiment: {file.stem} for experiment, file in files.items()} == expected
+    for experiment in (f"{TABLE1}/gru", f"{FIG4}/lstm"):
+        assert {sweep.name for sweep in catalogue.containing([None, experiment])} == expected[experiment]
 
 
 def test_a_report_of_one_run_takes_few_calls_and_reads_no_sweep(loaded: list[str], tmp_path: Path) -> None:
-    invoke("model=rum", "task=copy", "logger=none", "trainer.max_steps=2", f"hydra.run.dir={tmp_path}/run")
-    invoke(f"sweep={tmp_path}/run", entry="report")  # what a process does once
+    run = write_own(tmp_path, "gru", {}, seed=1, accuracy=0.5)
+    invoke(f"sweep={run}", entry="report")  # what a process does once
     calls = []
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -75,10 +79,10 @@ def test_a_report_of_one_run_takes_few_calls_and_reads_no_sweep(loaded: list[str
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        outcome = invoke(f"sweep={tmp_path}/run", entry="report")
+        outcome = invoke(f"sweep={run}", entry="report")
     finally:
         sys.setprofile(before)
-    assert "Runs on copy" in outcome.out
+    assert "Runs on recall" in outcome.out
     assert len(calls) <= 350  # hundreds, where a sweep takes thousands
     assert not loaded
 

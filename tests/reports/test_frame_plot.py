@@ -31,8 +31,8 @@ def test_an_option_is_an_axis(runs: Path) -> None:
     assert [line.get_label() for line in axes.lines] == ["GRU", "LSTM"]
     assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_xscale()) == ("learning rate", "test accuracy (%)", "log")
     assert (runs / "rates.pdf").stat().st_size > 1000
-    figure = gyral.plot(gyral.list_runs(runs, ["optimizer.lr"]), "optimizer.lr", log="none")
-    assert figure.axes[0].get_xscale() == "linear"
+    [axes] = gyral.plot(gyral.list_runs(runs, ["optimizer.lr"]), "optimizer.lr", log="none").axes
+    assert axes.get_xscale() == "linear"
 
 
 def test_rows_are_bars_without_an_axis(runs: Path) -> None:

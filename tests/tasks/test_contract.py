@@ -381,7 +381,7 @@ def test_oracle_is_right_everywhere_and_reading_the_metrics_resets_them(task: st
     assert (type(built), built.monitor, built.mode) == (CLASSES[task], config.monitor, config.mode)
     assert built.baseline > 0
     if "mse" not in built.metrics.names and task in SEQUENCES:
-        assert built.baseline < 1.01 * math.log(classes_of(built))
+        assert built.baseline < 1.05 * math.log(classes_of(built)), "with few stories, more than the best one's"
     unknown = set(built.metrics.names) - set(RIGHT) - GIVEN
     assert not unknown, f"{unknown}: add their values for correct predictions to RIGHT"
     guessed = score(built, read(task, "val"), uniform)

@@ -34,7 +34,7 @@ def model() -> SequenceModel:
 
 @pytest.fixture
 def tokens(model: SequenceModel) -> np.ndarray:
-    return np.random.default_rng(2).integers(model.vocabulary_size, size=333).astype(np.uint8)
+    return np.random.default_rng(2).integers(model.vocabulary_size, size=123).astype(np.uint8)
 
 
 def losses_and_gradients(model: SequenceModel, tokens: np.ndarray, rows: int, window: int) -> Any:

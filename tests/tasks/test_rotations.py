@@ -66,7 +66,7 @@ def test_axes_are_uniform_on_the_sphere_and_angles_in_half_a_turn() -> None:
         assert np.histogram(axis, 4, (-1, 1))[0] / len(axis) == pytest.approx(np.full(4, 0.25), abs=0.01)
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 20])
+@pytest.mark.parametrize("length", [1, 2, 4, pytest.param(20, marks=pytest.mark.slow)])
 def test_baseline_is_the_error_of_the_mean(length: int) -> None:
     made = data(length=length, batch_size=10_000, val_batches=20)
     targets = torch.cat([batch.targets for batch in made.loader("val")])

@@ -18,14 +18,12 @@ from pytorch_lightning.loggers.logger import DummyLogger
 from gyral.core import side_outputs
 from gyral.figures import loss_curve
 from gyral.reports import sweep_report
-from gyral.runs import provenance
 from gyral.tasks.base import SequenceTask, Task
 from gyral.training.callbacks.cosines import Cosines
 from gyral.training.callbacks.examples import Examples
 from gyral.training.callbacks.memory_trace import MemoryTraces
 from gyral.training.callbacks.norms import Norms
 from gyral.training.callbacks.positions import Positions
-from gyral.training.wandb_run import FINISH_TIMEOUT, GRACE, INIT_TIMEOUT
 from tests.helpers.processes import children
 from tests.helpers.running import ROOT, SMALL_ALGORITHM, SMALL_RECALL, Outcome, invoke, small_text
 from tests.helpers.written import metrics
@@ -247,10 +245,8 @@ def test_all_of_them_at_once(tmp_path: Path) -> None:
     options = [option for option in RUM if option not in ("logger=none", "trainer.max_steps=24")]
     command = [sys.executable, "-m", "src.train", *options, "trainer.max_steps=2000", "model.backend=reference"]
 
-    started = time.monotonic()
     directory = tmp_path / "plain"
     subprocess.run([*command, "logger=none", f"hydra.run.dir={directory}"], cwd=ROOT, env=clean, check=True)
-    plain, started = time.monotonic() - started, time.monotonic()
 
     directory = tmp_path / "run"
     with (tmp_path / "err").open("wb") as err:
@@ -262,7 +258,7 @@ def test_all_of_them_at_once(tmp_path: Path) -> None:
                     os.kill(core, signal.SIGKILL)
                     killed.add(core)
             time.sleep(0.1)
-    seconds, said = time.monotonic() - started, (tmp_path / "err").read_text(errors="replace")
+    said = (tmp_path / "err").read_text(errors="replace")
     assert process.returncode == 0, said
     assert killed
     assert (directory / "DONE").is_file()
@@ -273,7 +269,3 @@ def test_all_of_them_at_once(tmp_path: Path) -> None:
     )
     assert ours == theirs
     assert "Traceback" not in said
-    # one call of nvidia-smi, and the limits of W&B for starting twice and for ending
-    limits = provenance.SECONDS + 2 * (INIT_TIMEOUT + GRACE) + FINISH_TIMEOUT + 2 * GRACE
-    print(f"plain {plain:.1f} s, disturbed {seconds:.1f} s of {1.2 * plain + limits:.1f} s\n{said}")
-    assert seconds < 1.2 * plain + limits

@@ -137,7 +137,7 @@ def test_unknown_options_are_refused(
     assert message(*arguments, tmp_path, **options) == expected
 
 
-@pytest.mark.parametrize("size", ["1k", "10k"])
+@pytest.mark.parametrize("size", ["1k", pytest.param("10k", marks=pytest.mark.slow)])
 def test_generated_questions_have_the_published_sizes(size: str, caplog: pytest.LogCaptureFixture) -> None:
     data = load_generated("all", size, seed=1)
     assert data.name == "generated"

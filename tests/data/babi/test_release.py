@@ -52,7 +52,7 @@ def test_a_file_of_another_version_is_refused(real: Path, tmp_path: Path) -> Non
     assert counts(load(1, "1k", real, path=tmp_path)) == [900, 100, 1_000], "other line ends are no other version"
 
 
-@pytest.mark.parametrize("size", ["1k", "10k"])
+@pytest.mark.parametrize("size", [pytest.param("1k", marks=pytest.mark.slow), "10k"])
 def test_a_release_is_found_in_every_supported_folder(release: Path, size: str, tmp_path: Path) -> None:
     expected = load("all", size, tmp_path)
     assert counts(expected) == [20 * count for count in ((15, 5, 10) if size == "1k" else (55, 5, 10))]

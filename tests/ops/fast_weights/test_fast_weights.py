@@ -162,7 +162,7 @@ def test_hundreds_of_random_sizes_and_options(kind: str, set_chunk: Callable[[in
 @every_kind
 def test_every_remainder_of_the_vectors(kind: str, set_chunk: Callable[[int], None]) -> None:
     set_chunk(2)
-    for size in (*range(1, 19), 31, 33, 47, 49, 63, 65):
+    for size in (*range(1, 19), 31, 33, 65):
         check(Case(kind, size, steps=3, batch=2, size=size, inner_steps=1))
 
 
@@ -192,7 +192,7 @@ def test_any_number_of_threads_gives_the_same_bits(
     projected = torch.randn(40, 37, len(case.tensors[2]), dtype=dtype)  # a product of torch depends on the threads
     monkeypatch.setattr(cpu, "project", lambda x, weight, bias, out: out.copy_(projected))
     found = []
-    for threads in (1, 2, 3):
+    for threads in (1, 3):
         torch.set_num_threads(threads)
         try:
             found.append(case.results(OPERATOR, dtype))

@@ -235,7 +235,7 @@ def large_case(kind: str) -> Case:
     """Return a case whose weights exceed 512 KiB in float64: all rows of a thread go through a step together."""
     hidden = {"modrelu": 257, "goru": 150, "normalized_goru": 150, "gru": 150, "rnn_tanh": 257, "rnn_relu": 257}
     case = Case(
-        kind, 5, steps=3, batch=33, hidden=hidden.get(kind, 130), inputs=2, ragged=True, zoneout=0.3, training=False
+        kind, 5, steps=3, batch=17, hidden=hidden.get(kind, 130), inputs=2, ragged=True, zoneout=0.3, training=False
     )
     for parameter in case.cell.parameters():
         parameter.data *= 0.2
@@ -301,7 +301,7 @@ def test_any_number_of_threads_gives_the_same_bits(
             torch.set_num_threads(1)
 
     monkeypatch.setattr(gated_cpu.KERNEL, "run", run)
-    for threads in (1, 2, 3):  # noqa: B007 (`run` reads it)
+    for threads in (1, 3):  # noqa: B007 (`run` reads it)
         found.append(solve(arguments))
     for other in found[1:]:
         assert all(torch.equal(one, two) for one, two in zip(found[0], other, strict=True))

@@ -32,7 +32,7 @@ NEARBY = 8  # examples whose float32 loops show how large its error may be
 
 @pytest.fixture(autouse=True)
 def mended_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three faults of the interpreter: loop bounds under numpy ≥ 2.4, products of bfloat16, held as bits, and slow calls.
+    """Faults of the interpreter: loop bounds under numpy ≥ 2.4; products of bfloat16, held as bits; slow calls.
 
     For every function that a kernel calls, it goes through all of Triton's language again.
     """
@@ -342,8 +342,7 @@ def test_weights_on_chip_and_streamed(precision: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(launch, "TILE", 512)  # so that the rows of a program run in blocks where they are streamed
     for case in (
         Case(33, 17, 2, ragged=True, resets=True),
-        Case(40, 2, 2, layer_norm=True, eta=1.0),
-        Case(20, 2, 2, update_gate=False),
+        Case(20, 2, 2, update_gate=False) if precision == "resident" else Case(40, 2, 2, layer_norm=True, eta=1.0),
     ):
         check(case, example(case), monkeypatch, is_generic=True)
 

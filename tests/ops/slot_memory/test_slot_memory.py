@@ -28,7 +28,7 @@ from tests.helpers.memory import poison
 
 compiled = skip_without(cpu.prepare, torch.device("cpu"))
 
-FEW, MANY = 12, 500  # random cases of the property test in `make test` and in `make test-all`
+FEW, MANY = 8, 500  # random cases of the property test in `make test` and in `make test-all`
 CONTROLLERS = {
     "lstm": LSTMCell,
     "without bias": functools.partial(LSTMCell, bias=False),

@@ -72,7 +72,7 @@ def test_what_is_solved_how_far_and_how_fast() -> None:
 
 
 def test_plots_of_solved_tables_need_one(tmp_path: Path) -> None:
-    given = ("sweep=results/records/recall", f"save={tmp_path}/a.png")
+    given = ("sweep=results/records/recall/gru", f"save={tmp_path}/a.png")
     for plot in ("heatmap", "lengths"):
         error = f"plot={plot}: needs runs of a table with the layout solved, such as sweep=atlas_small"
         assert invoke(*given, f"plot={plot}", entry="report").error == error
