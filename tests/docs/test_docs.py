@@ -208,7 +208,7 @@ def run_python(block: Block, page: Path, namespace: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-@pytest.mark.named("README.md", "docs/how-to/resume.md", "docs/how-to/task.md")  # commands, Python, files, resuming
+@pytest.mark.named("README.md", "docs/how-to/task.md")  # commands, Python, files
 def test_every_block_works(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])

@@ -37,6 +37,7 @@ PARSED: dict[str, bytes] = {}
 WORDS: dict[tuple[str, str], Any] = {}
 LISTS: dict[Any, DefaultsList] = {}
 CHOICES: dict[tuple[str, ...], bytes] = {}
+NOTHING = pickle.dumps(None)
 BEGINNINGS: dict[str, bytes] = {}
 COMPOSED: dict[int, bytes] = {}  # by the identity of the list
 
@@ -95,15 +96,29 @@ def map_if_needed(overrides: Overrides, entries: list[Any], self_added: bool) ->
 
 
 def load_choice_once(repo: ConfigRepository, config_path: str) -> ConfigResult | None:
-    """Load a choice, each once, unless the user may have choices of the same name."""
-    paths = [source.path for source in repo.get_sources()]
-    if not OWN.issuperset(paths):
-        return load_config(repo, config_path)
-    key = (config_path, *paths)
-    if key not in CHOICES:
+    """Load a choice, each once, unless it may be one of the user's."""
+    key, is_known = known_choice(repo, config_path)
+    if not is_known:
+        if not is_own(repo):
+            return load_config(repo, config_path)
         CHOICES[key] = pickle.dumps(load_config(repo, config_path))
     loaded: ConfigResult | None = pickle.loads(CHOICES[key])
     return loaded
+
+
+def known_choice(repo: Any, config_path: str) -> tuple[tuple[str, ...], bool]:
+    """Return the key of a choice in `CHOICES`, and whether that is the choice of this repository.
+
+    With a folder of the user's, it is if files alone make the choices of the group: Gyral's and Hydra's come first.
+    """
+    key = (config_path, *(source.path for source in repo.get_sources() if source.path in OWN))
+    is_file = config_path.partition("/")[0] not in ("experiment", "column", "sweep", "model", "cell", "task")
+    return key, key in CHOICES and (is_own(repo) or (is_file and CHOICES[key] != NOTHING))
+
+
+def is_own(repo: Any) -> bool:
+    """Return whether all sources of a repository are Hydra's and Gyral's."""
+    return OWN.issuperset(source.path for source in repo.get_sources())
 
 
 def compose_once(loader: ConfigLoaderImpl, defaults: list[Any], repo: Any) -> DictConfig:
@@ -111,16 +126,19 @@ def compose_once(loader: ConfigLoaderImpl, defaults: list[Any], repo: Any) -> Di
     if not any(defaults is known.defaults for known in LISTS.values()):
         return compose_files(loader, defaults, repo)
     if id(defaults) not in COMPOSED:
-        own = OWN.issuperset(source.path for source in repo.get_sources())
-        compose = compose_after_hydras if own else compose_files
-        COMPOSED[id(defaults)] = pickle.dumps(compose(loader, defaults, repo))
+        COMPOSED[id(defaults)] = pickle.dumps(compose_after_hydras(loader, defaults, repo))
     composed: DictConfig = pickle.loads(COMPOSED[id(defaults)])
     return composed
 
 
 def compose_after_hydras(loader: ConfigLoaderImpl, defaults: list[Any], repo: Any) -> DictConfig:
     """Compose files of which the first, Hydra's own, are the same in most lists; these are composed once."""
-    hydras = list(itertools.takewhile(lambda default: default.config_path.startswith("hydra/"), defaults))
+
+    def is_hydras(default: Any) -> bool:
+        path: str = default.config_path
+        return path.startswith("hydra/") and known_choice(repo, path)[1]
+
+    hydras = list(itertools.takewhile(is_hydras, defaults))
     key = repr(hydras)
     if key not in BEGINNINGS:
         BEGINNINGS[key] = pickle.dumps(compose_files(loader, hydras, repo))

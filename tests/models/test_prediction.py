@@ -47,7 +47,6 @@ def test_draws_are_as_frequent_as_the_model_says_after_the_prompt() -> None:
 
 
 @pytest.mark.named(
-    "dnc",
     "dynamic_conv",
     "fs_rum",
     "lstm",

@@ -9,7 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from gyral.ops import rotation
 
-SIZES = (2, 3, 50, 500, 4096)
+SIZES = (2, 3, 50, pytest.param(500, marks=pytest.mark.slow), 4096)
 FROM_ZERO = (0.0, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.5, 1.0, math.pi / 2 - 1e-3, math.pi / 2)
 TO_PI = (math.pi / 2 + 1e-3, 2.0, 3.0, math.pi - 1e-2, math.pi - 1e-3, math.pi - 1e-4, math.pi - 1e-5)
 ANGLES = FROM_ZERO + TO_PI

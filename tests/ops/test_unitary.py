@@ -320,7 +320,7 @@ def rotations_of(name: str, size: int) -> unitary.Pairing:
     return unitary.fft_pairing(size) if name == "fft" else unitary.tunable_pairing(size, size if name == "full" else 2)
 
 
-@pytest.mark.named("urnn-*", "two-64-*")
+@pytest.mark.named("urnn-*", "two-64-True")
 @pytest.mark.parametrize(
     ("name", "size", "is_complex"),
     [

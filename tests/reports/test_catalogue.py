@@ -67,8 +67,8 @@ def test_every_experiment_is_found_in_its_sweeps() -> None:
 
 
 def test_a_report_of_one_run_takes_few_calls_and_reads_no_sweep(loaded: list[str], tmp_path: Path) -> None:
-    run = write_own(tmp_path, "gru", {}, seed=1, accuracy=0.5)
-    invoke(f"sweep={run}", entry="report")  # what a process does once
+    write_own(tmp_path, "gru", {}, seed=1, accuracy=0.5)
+    invoke(f"sweep={tmp_path}", entry="report")  # what a process does once
     calls = []
 
     def count(frame: FrameType, event: str, argument: object) -> None:
@@ -79,7 +79,7 @@ def test_a_report_of_one_run_takes_few_calls_and_reads_no_sweep(loaded: list[str
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        outcome = invoke(f"sweep={run}", entry="report")
+        outcome = invoke(f"sweep={tmp_path}", entry="report")
     finally:
         sys.setprofile(before)
     assert "Runs on recall" in outcome.out

@@ -21,7 +21,8 @@ def test_a_start_without_a_checkpoint_leaves_no_false_provenance(tmp_path: Path)
     (tmp_path / "git.diff").write_text(str(tmp_path))
     first = json.loads((tmp_path / "provenance.json").read_text())
 
-    assert invoke(*SMALL_COPY, "model=gru", where).status == 0
+    short = ("trainer.max_steps=2", "trainer.val_check_interval=2")
+    assert invoke(*SMALL_COPY, "model=gru", *short, where).status == 0
     assert not (tmp_path / "FAILED").exists()
     second = json.loads((tmp_path / "provenance.json").read_text())
     assert "model=gru" in second["command"]

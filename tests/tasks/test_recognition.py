@@ -133,14 +133,14 @@ def words(made: RecognitionData) -> list[list[tuple[str, bool]]]:
 
 @pytest.mark.parametrize("name", MAKE)
 def test_labels_are_those_of_a_plain_decision(name: str) -> None:
-    made = data(name, test_factors=[1, 2, 3], test_range=[20, 30])
+    made = data(name, test_factors=[1, 3], test_range=[20, 30])
     found = words(made)
     for lengths, test in zip(made.lengths, found, strict=True):
         assert {len(word) for word, _ in test} == set(lengths.tolist())
         assert sum(label for _, label in test) / 1000 == pytest.approx(0.5, abs=0.05)
         for word, label in test:
             assert RIGHT[name](word) == label, word
-    assert sum(map(len, found)) > 3_000
+    assert sum(map(len, found)) > 2_000
     assert {letter for word, _ in itertools.chain(*found) for letter in word} == set(MAKE[name]().letters)
 
 

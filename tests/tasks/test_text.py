@@ -441,6 +441,7 @@ def test_words_are_read_scored_and_drawn_from_the_command_line(tmp_path: Path) -
         "model=gru",
         "task.corpus.level=word",
         "task.window=20",
+        "trainer.max_steps=8",
         f"hydra.run.dir={tmp_path}",
     )
     assert outcome.status == 0, outcome.err
@@ -507,9 +508,13 @@ def test_texts_that_cannot_be_used_are_refused_in_one_line(case: str, tmp_path: 
 def test_a_text_of_one_symbol_without_callbacks_is_trained_to_the_end(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("a" * 300)  # the loss is 0
     base = [item for item in SMALL_TEXT if "callbacks" not in item and "task.window" not in item]
-    more = (f"task.corpus.path={tmp_path / 'text.txt'}", f"paths.data_dir={tmp_path}", "task.window=10")
+    more = (
+        f"task.corpus.path={tmp_path / 'text.txt'}",
+        f"paths.data_dir={tmp_path}",
+        "task.window=10",
+    )
     run = tmp_path / "run"
-    outcome = invoke(*base, *more, "model=gru", "callbacks=none", f"hydra.run.dir={run}")
+    outcome = invoke(*base, *more, "model=gru", "callbacks=none", "trainer.max_steps=3", f"hydra.run.dir={run}")
     assert outcome.status == 0, outcome.err
     assert json.loads((run / "DONE").read_text())["monitor"] == 0
 
@@ -597,11 +602,11 @@ def test_training_adds_activation_regularization_but_logs_the_loss_without_it() 
 
 def test_the_learning_rate_of_a_step_is_in_proportion_to_its_window(tmp_path: Path) -> None:
     arguments = (*small_text(tmp_path), "model=gru", "optimizer=sgd", "optimizer.lr=0.5", "scheduler=step")
-    varied = ("task.window_deviation=3", "trainer.log_every_n_steps=1", "scheduler.step_size=4")
+    varied = ("task.window_deviation=3", "trainer.log_every_n_steps=1", "scheduler.step_size=4", "trainer.max_steps=12")
     outcome = invoke(*arguments, *varied, f"hydra.run.dir={tmp_path / 'run'}")
     assert outcome.status == 0, outcome.err
     config = compose_config(*arguments, *varied)
-    windows = streamed(build.build(config), 24)
+    windows = streamed(build.build(config), 12)
     expected = [0.5 * 0.5 ** (step // 4) * w.inputs.shape[1] / config.task.window for step, w in enumerate(windows)]
     assert len({w.inputs.shape[1] for w in windows}) > 3
     rates = read_metrics(tmp_path / "run", "train/learning_rate")[1]

