@@ -158,8 +158,8 @@ def gpu() -> str:
     ]
     versions = f"PyTorch {about['torch']}, Triton {about['triton']}, cuDNN {about['cudnn']}"
     return (
-        f"{about['device_name']}, {versions}, commit {about['commit'][:10]} ({about['earlier']}), input size {about['input']}."
-        " Ratios are of forward + backward, to cuDNN's layers in the same rounds.\n\n"
+        f"{about['device_name']}, {versions}, commit {about['commit'][:10]} ({about['earlier']}),"
+        f" input size {about['input']}. Ratios are of forward + backward, to cuDNN's layers in the same rounds.\n\n"
         + table([*head, "peak memory MiB", "error"], lines, 4)
     )
 

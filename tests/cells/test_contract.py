@@ -69,8 +69,9 @@ assert_equal = functools.partial(torch.testing.assert_close, rtol=0.0, atol=0.0)
 
 @functools.cache
 def options(model: str) -> dict[str, Any]:
-    leaves = [(".".join(key.key for key in path), value) for path, value in tree_flatten_with_path(CELLS[model])[0]]
-    return {name: value for name, value in leaves if not name.rpartition(".")[2].startswith("_")}
+    leaves: Any = tree_flatten_with_path(CELLS[model])[0]
+    named = {".".join(key.key for key in path): value for path, value in leaves}
+    return {name: value for name, value in named.items() if not name.rpartition(".")[2].startswith("_")}
 
 
 OPTIONS = {  # and the model that tests them; those of a cell within another only once per class and place
@@ -110,8 +111,8 @@ def other_values(model: str, name: str) -> list[str]:
     if isinstance(value, bool):
         candidates = [not value]
     elif isinstance(value, int | float):
-        other = value + (1 if isinstance(value, int) else -0.25 if value >= 0.5 else 0.25)
-        candidates = [other, None] if "None" in str(hints.get(name, "")) else [other]
+        number = value + (1 if isinstance(value, int) else -0.25 if value >= 0.5 else 0.25)
+        candidates = [number, None] if "None" in str(hints.get(name, "")) else [number]
     for other in map(text, candidates):
         try:
             built(changed_case(model, name, other))
@@ -186,7 +187,7 @@ def test_variants_are_not_models_under_another_name() -> None:
 
 def test_the_files_of_models_and_cells_name_every_option_with_its_default() -> None:
     in_fast_slow = {"layer_norm": True, "eta": 1.0}  # values that differ from the default in fast-slow networks
-    sections = [
+    sections: list[tuple[str, dict[str, Any], set[str], dict[str, Any]]] = [
         (name, one["cell"], {"input_size"}, {}) for name, one in compose_choices("model").items() if name in CELLS
     ]
     for cell in at_least(45, choices("cell")):
@@ -460,7 +461,7 @@ def test_fused_equals_reference(case: str) -> None:
         for seed in range(24):  # one draw's error is mostly luck at these sizes: the fewer, the less is allowed
             torch.default_generator.manual_seed(seed)
             cell = copy.deepcopy(built(case))
-            cell.reset_parameters()
+            cell.reset_parameters()  # type: ignore[operator]
             inputs, state = random_inputs(batch=4 * BATCH), random_state(cell, 4 * BATCH)  # more rows are less luck
             truth = results("reference", inputs, *ragged)
             torch.testing.assert_close(results("fused", inputs, *ragged), truth, rtol=1e-10, atol=1e-10)

@@ -11,8 +11,11 @@ import gyral
 from gyral.config.groups import find_all_served
 from gyral.core.errors import OptionError
 from gyral.reports import catalogue
-from gyral.reports.measures import with_measures
+from gyral.reports.measures import task_measures, with_measures
 from gyral.runs.measures import write_measures
+from gyral.tasks.adding import AddingTask
+from gyral.tasks.recall import RecallTask
+from gyral.tasks.text import TextTask
 from tests.helpers.running import invoke
 from tests.helpers.written import FIG4, TABLE1, write_run
 from tests.reports.plots.test_lines import write_own
@@ -91,6 +94,25 @@ def test_a_sweep_without_runs_has_the_measures_of_its_task() -> None:
     sweep = with_measures(catalogue.load("ntm_paper_copy"), [])
     assert sweep.main.title == "wrong bits in %"
     assert not sweep.main.higher_is_better
+
+
+def test_the_measures_of_a_row_are_those_of_the_class_of_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "conf" / "table"
+    folder.mkdir(parents=True)
+    (folder / "own.yaml").write_text(
+        "experiment: own\nreport: {layout: table, title: Own}\nprotocol: {task: recall}\nrows:\n"
+        "  protocol: {model: gru}\n  base: {task: ptb_word}\n"
+        "  own: {task: copy, task._target_: gyral.tasks.adding.AddingTask}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for row, task in (("protocol", RecallTask), ("base", TextTask), ("own", AddingTask)):
+        assert task_measures(f"own/{row}") == task.measures
+    assert len({RecallTask.measures, TextTask.measures, AddingTask.measures}) == 3
+    monkeypatch.setattr("gyral.reports.measures.compose_with_hydra", None)  # the files of these tasks say it
+    assert task_measures("own/base") == TextTask.measures
+    assert task_measures("own/protocol") == RecallTask.measures
 
 
 def test_an_unknown_measure_of_a_sweep_is_refused_with_those_of_its_task(

@@ -369,7 +369,7 @@ def test_a_signal_writes_a_checkpoint_and_prints_the_resume_command(
         outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
     signal.signal(signal.SIGHUP, former)
     check_stopped(outcome, directory, saved)
-    if saved in (10, 6):  # of step 8 and of the test, killed runs are resumed
+    if point in ("before_step", "before_replace"):  # runs that were killed in a validation or test are resumed, too
         outcome = invoke(f"resume={directory}")
         assert outcome.status == 0, outcome.err
         assert_same_run(whole, directory)

@@ -54,7 +54,7 @@ def _class_of_task(experiment: str) -> str | None:
 
 
 def _class_named_by(task: str) -> str | None:
-    """Return the class that the file of a task names or, if it names none, the last of its list of defaults that does."""
+    """Return the class that the file of a task names; if it names none, the last of its list of defaults that does."""
     file = find_config("task", task)
     if not file.is_file():
         return None
