@@ -31,10 +31,10 @@ train: $(INSTALLED)  ## train; ARGS="model=lstm task=recall" replaces the overri
 	@$(RUN) -m src.train $(ARGS)
 
 test: $(INSTALLED)  ## run the tests without the slow ones
-	@$(RUN) -m pytest -n auto -m 'not slow and not cluster'
+	@$(RUN) -m pytest -n auto --dist loadfile -m 'not slow and not cluster'
 
 test-all: $(INSTALLED)  ## run all tests
-	@$(RUN) -m pytest -n auto -m 'not cluster'
+	@$(RUN) -m pytest -n auto --dist loadfile -m 'not cluster'
 
 test-faults: $(INSTALLED)  ## run all attacks of tests/faults; SEED=7 makes others, ATTACKS="<file> -k attack3" some
 	@SEED=$(SEED) $(RUN) -m pytest $(ATTACKS) -n auto --attacks=whole -q

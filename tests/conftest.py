@@ -24,10 +24,6 @@ sys.dont_write_bytecode = False
 # before triton is imported anywhere: without a GPU its kernels run in its interpreter
 os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
 
-for logger in logging.root.manager.loggerDict.values():
-    if isinstance(logger, logging.Logger) and not logger.propagate:
-        logger.propagate = True  # for every test, pytest attaches its handlers to each logger that does not
-
 torch.set_num_threads(1)  # small tensors: threads cost more than they give, and two test processes would fight
 
 try:
@@ -40,6 +36,9 @@ else:
 
 
 def pytest_collection_finish() -> None:
+    for logger in logging.root.manager.loggerDict.values():  # of all modules that the tests import
+        if isinstance(logger, logging.Logger) and not logger.propagate:
+            logger.propagate = True  # for every test, pytest attaches its handlers to each logger that does not
     gc.freeze()
     gc.enable()
 
