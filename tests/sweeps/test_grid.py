@@ -326,6 +326,7 @@ def test_each_job_has_its_own_wandb_run_offline_without_a_key_and_without_asking
     monkeypatch.setenv("HOME", str(home))
     for name in [name for name in os.environ if name.startswith("WANDB_") or name == "NETRC"]:
         monkeypatch.delenv(name)
+    wandb.teardown()  # it has read the environment once, for all runs of this process
     arguments = [*SHORT, "logger=wandb", "task=copy", "model=rnn", "seed=1,2", f"hydra.sweep.dir={sweep}"]
     arguments.remove("logger=none")
     outcome = invoke("-m", *arguments)

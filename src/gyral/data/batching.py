@@ -135,7 +135,7 @@ class PrefetchedBatches(Stream[BatchType]):
     """The batches of another stream, which a thread draws ahead.
 
     The position is that of the last batch that was yielded: a resumed run draws again what was drawn but not used.
-    An exception in the thread is raised by the iterator. The thread ends with the iterator, and when another one begins.
+    An exception in the thread is raised by the iterator. The thread ends with the iterator or when another one begins.
 
     Args:
         stream: the other stream. Its batches depend on nothing that changes during training.
