@@ -36,9 +36,10 @@ else:
 
 
 def pytest_collection_finish() -> None:
-    for logger in logging.root.manager.loggerDict.values():  # of all modules that the tests import
-        if isinstance(logger, logging.Logger) and not logger.propagate:
-            logger.propagate = True  # for every test, pytest attaches its handlers to each logger that does not
+    for name, logger in logging.root.manager.loggerDict.items():  # of all modules that the tests import
+        # for every test, pytest attaches its handlers to each logger that does not; W&B's has a file of its own
+        if isinstance(logger, logging.Logger) and not logger.propagate and not name.startswith("wandb"):
+            logger.propagate = True
     gc.freeze()
     gc.enable()
 
