@@ -70,6 +70,7 @@ def test_a_mistake_in_a_cell_is_located(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     options = [option for option in SMALL_COPY if not option.startswith("model.")]
+    sys.modules.pop("own_cell", None)  # other tests have modules of this name, too
     outcome = invoke(*options, "model=own", "hydra.run.dir=run")
     sys.modules.pop("own_cell", None)
     assert outcome.error.startswith(said), outcome.err
