@@ -37,7 +37,7 @@ else:
 
 def pytest_collection_finish() -> None:
     for name, logger in logging.root.manager.loggerDict.items():  # of all modules that the tests import
-        # for every test, pytest attaches its handlers to each logger that does not; W&B's has a file of its own
+        # pytest would attach its handlers to these loggers before every test; W&B's logger writes to a file instead
         if isinstance(logger, logging.Logger) and not logger.propagate and not name.startswith("wandb"):
             logger.propagate = True
     gc.freeze()

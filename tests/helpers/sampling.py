@@ -44,5 +44,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> No
 
 
 def is_parametrized(item: Any) -> bool:
-    """Return whether a test has parameters of its own."""
+    """Return whether the test function has the marker `parametrize`."""
     return any(True for _ in item.iter_markers("parametrize"))

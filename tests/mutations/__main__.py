@@ -127,17 +127,12 @@ def write_compiler(folder: Path) -> None:
     (folder / COMPILER).chmod(0o755)
 
 
-def record(tree: Path, folder: Path) -> None:
-    """Run the suite once with coverage.
-
-    Raises:
-        RuntimeError: It fails.
-    """
+def record(tree: Path, folder: Path) -> bool:
+    """Run the suite once with coverage; return whether it passes."""
     command = [sys.executable, "-m", "pytest", "-p", "tests.mutations.recording", "-n", "auto", "-q"]
     command += ["-m", "not slow and not cluster"]
-    completed = subprocess.run(command, cwd=tree, env=environment(tree) | {"RECORDED": str(folder)}, check=False)
-    if completed.returncode != 0:
-        raise RuntimeError("the tests fail without a planted fault")
+    run = subprocess.run(command, cwd=tree, env=environment(tree) | {"RECORDED": str(folder)}, check=False)
+    return run.returncode == 0
 
 
 def choose(settings: Settings, tree: Path, covering: Covering) -> list[Place]:
@@ -216,7 +211,7 @@ def run_tests(folder: Path, tests: list[str], seconds: int, log: Path) -> int | 
             status = pytest.main(["-x", *quiet, *tests])
             sys.stdout.flush()
             os._exit(int(status))
-        except BaseException:
+        except BaseException:  # whatever it is, a fork must not go on as its parent
             traceback.print_exc()
             os._exit(3)
     until = time.monotonic() + 10 * seconds
@@ -253,7 +248,7 @@ def plan_again(place: Place, folder: Path, found_by: str) -> list[list[str]]:
     source = Path(place.file.removeprefix("src/gyral/"))
     names = [source.stem, source.parent.name, f"{source.stem}s"]
     folders = [folder / "tests" / source.parent, folder / "tests" / source.parent.parent]
-    candidates = [place / f"test_{name}.py" for place in folders for name in names]
+    candidates = [above / f"test_{name}.py" for above in folders for name in names]
     near = [path for path in candidates if path.is_file()] or [path for path in folders[:1] if path.is_dir()]
     files = [folder / found_by.partition("::")[0]] if found_by else []
     files += [path for path in near if path not in files]
@@ -286,9 +281,9 @@ def try_place(place: Place, at: Found, parts: list[list[str]], folder: Path, sec
         for line in text.splitlines()
         if line.startswith(("FAILED ", "ERROR "))
     ]
-    # a signal, the time limit, a failed test, or modules that cannot be imported
-    is_caught = isinstance(status, str) or status == 1 or (status != 0 and "Error" in text)
-    outcome = "caught" if is_caught else "missed" if status == 0 else f"pytest {status}"
+    # a crash, a failed test, or modules that cannot be imported; at the time limit it is not known
+    is_caught = status == 1 or (status not in (0, "time") and (isinstance(status, str) or "Error" in text))
+    outcome = "caught" if is_caught else {0: "missed", "time": "time"}.get(status, f"pytest {status}")
     found = {"outcome": outcome, "status": status, "line": at.first}
     return found | {"failed": failed[:1], "wall": round(time.monotonic() - start, 1)}
 
@@ -364,8 +359,9 @@ def main(arguments: Sequence[str]) -> int:
         places = {Place(*row["place"]): next(iter(row.get("failed", ())), "") for row in rows}
     else:
         with tempfile.TemporaryDirectory() as scratch:
-            if not settings.covering:
-                record(tree, Path(scratch))
+            if not settings.covering and not record(tree, Path(scratch)):
+                print("error: the tests fail without a planted fault", file=sys.stderr)
+                return 2
             covering = Covering(Path(settings.covering or scratch))
         places = dict.fromkeys(choose(settings, tree, covering), "")
     print(table(work(settings, places, covering, tree)))

@@ -66,7 +66,7 @@ def to_json(value: Any, indent: int | None = None) -> str:
     """
     try:
         text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
-    except ValueError:
+    except ValueError:  # a number is not finite, which is rare
         text = json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
     return text.encode(errors="replace").decode()  # bytes of a command line that are not text
 
