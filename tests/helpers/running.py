@@ -305,6 +305,7 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
         sys.argv = argv
         os.environ.clear()
         os.environ.update(environment)
+        os.environ.pop("WANDB_SERVICE", None)  # W&B's process of this one, which may have ended meanwhile
         for handler in set(root.handlers) - set(handlers):
             handler.close()
         root.handlers[:] = handlers
