@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 pytest_plugins = ["tests.helpers.attacks", "tests.helpers.sampling"]
 
@@ -21,11 +20,6 @@ gc.disable()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# before triton is imported anywhere: without a GPU its kernels run in its interpreter
-os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
-
-torch.set_num_threads(1)  # small tensors: threads cost more than they give, and two test processes would fight
-
 try:
     import absl.logging
 except ModuleNotFoundError:  # `make gpu` has pytest, torch and Triton alone
@@ -35,12 +29,22 @@ else:
     absl.logging.get_absl_handler().python_handler.setStream(sys.__stderr__)
 
 
+def pytest_collectstart() -> None:
+    """Set torch and Triton up before a test file is imported; a process that distributes tests imports no torch."""
+    import torch
+
+    torch.set_num_threads(1)  # small tensors: threads cost more than they give, and two test processes would fight
+    # before triton is imported anywhere: without a GPU its kernels run in its interpreter
+    os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
+
+
 def pytest_collection_finish() -> None:
     for name, logger in logging.root.manager.loggerDict.items():  # of all modules that the tests import
         # pytest would attach its handlers to these loggers before every test; W&B's logger writes to a file instead
         if isinstance(logger, logging.Logger) and not logger.propagate and not name.startswith("wandb"):
             logger.propagate = True
     gc.freeze()
+    gc.set_threshold(50_000, 10, 20)  # by default collecting takes 7 % of the time of all tests
     gc.enable()
 
 
@@ -59,6 +63,8 @@ def compositions() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def seed() -> None:
     """Make every test's random numbers its own, whatever ran before it."""
+    import torch
+
     torch.default_generator.manual_seed(0)  # torch.manual_seed formats a traceback for each kind of GPU
     torch.set_flush_denormal(False)  # a run that was built in this process has set it
 

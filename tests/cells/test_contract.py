@@ -59,7 +59,8 @@ SMALL |= {"capacity": 3, "edge_size": 1, "state_size": 6}
 SEQUENCE = "gyral.models.sequence.SequenceModel"  # other models, with any of these cells, have their own tests
 CELLS = {name: one["cell"] for name, one in compose_choices("model").items() if one.get("_target_") == SEQUENCE}
 CELLS = {name: cell | {key: SMALL[key] for key in cell.keys() & SMALL} for name, cell in CELLS.items()}
-MODELS = [name for name in CELLS if name in choices("cell")]  # the others are variants of these
+FILES = choices("cell")
+MODELS = [name for name in CELLS if name in FILES]  # the others are variants of these
 CASES = [*CELLS, *TABLE.strip().replace("\n", " | ").split(" | ")]
 STARTS = torch.tensor([[0, 0, 0, 1], [1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 0]]).bool().T
 LENGTHS = torch.tensor([2, STEPS, 1, 3])
@@ -88,8 +89,7 @@ OPTIONS = {  # and the model that tests them; those of a cell within another onl
 def built(case: str) -> RecurrentCell:
     torch.default_generator.manual_seed(0)
     model, *overrides = case.split()
-    config = OmegaConf.create(CELLS[model])
-    config.merge_with_dotlist(overrides)
+    config = OmegaConf.merge(CELLS[model], OmegaConf.from_dotlist(overrides)) if overrides else CELLS[model]
     return hydra.utils.instantiate(config)(INPUT_SIZE).double().eval()
 
 
@@ -190,7 +190,7 @@ def test_the_files_of_models_and_cells_name_every_option_with_its_default() -> N
     sections: list[tuple[str, dict[str, Any], set[str], dict[str, Any]]] = [
         (name, one["cell"], {"input_size"}, {}) for name, one in compose_choices("model").items() if name in CELLS
     ]
-    for cell in at_least(45, choices("cell")):
+    for cell in at_least(45, FILES):
         section = compose_choices("cell")[cell]
         inner = [value for value in section.values() if isinstance(value, dict) and "_target_" in value]
         assert all(one["_partial_"] is True for one in (section, *inner)), cell
@@ -200,7 +200,7 @@ def test_the_files_of_models_and_cells_name_every_option_with_its_default() -> N
         parameters = inspect.signature(hydra.utils.get_class(section["_target_"])).parameters
         named = {name for name in section if not name.startswith("_")}
         assert named == set(parameters) - without, file
-        for name in named if file in choices("cell") else ():
+        for name in named if file in FILES else ():
             default = parameters[name].default
             if default is inspect.Parameter.empty or (default is None and isinstance(section[name], dict)):
                 continue  # required, or the YAML writes out a cell that is the default
@@ -396,9 +396,9 @@ def test_a_sequence_with_starts_equals_its_segments(case: str) -> None:
 
 @pytest.mark.parametrize("fast_mode", [True])
 def test_gradients_of_inputs_state_and_parameters(case: str, fast_mode: bool) -> None:
-    """Compare with finite differences, of each leaf in a random direction, or of each element.
+    """Compare with finite differences: in a random direction of all inputs and states and in one of all parameters.
 
-    The sizes are smaller, because the work grows with the fourth power of the size.
+    Or, if not `fast_mode`, of each element: the sizes are smaller, because its work grows with their fourth power.
     """
     cell = copy.deepcopy(built(f"{case} hidden_size=3"))
     if cell.estimates_gradient:
@@ -410,18 +410,20 @@ def test_gradients_of_inputs_state_and_parameters(case: str, fast_mode: bool) ->
     checked = {name: p for name, p in cell.named_parameters() if not (case == "rum_prime" and "weight" in name)}
     state = random_state(cell, 2)
     network = run_by(cell, "reference")
+    groups = ([random_inputs(2, 2), *floats(state)], [*checked.values()])
 
-    def run(inputs: Tensor, *others: Tensor) -> Tensor:
-        given = iter(others)
+    def run(*vectors: Tensor) -> Tensor:
+        sizes = [[leaf.numel() for leaf in group] for group in groups]
+        pieces = (piece for vector, size in zip(vectors, sizes, strict=True) for piece in vector.split(size))
+        given = (piece.view_as(leaf) for piece, leaf in zip(pieces, itertools.chain(*groups), strict=True))
+        inputs = next(given)
         own_state = tree_map(lambda leaf: next(given) if leaf.is_floating_point() else leaf, state)
         parameters = {f"cells.0.{name}": next(given) for name in checked}
         values = floats(functional_call(network, parameters, (inputs, (own_state,))))
         return torch.cat([one.flatten() for one in values])
 
-    leaves = tuple(
-        leaf.detach().clone().requires_grad_() for leaf in (random_inputs(2, 2), *floats(state), *checked.values())
-    )
-    assert gradcheck(run, leaves, eps=1e-6, atol=1e-7, rtol=1e-5, fast_mode=fast_mode)
+    vectors = tuple(torch.cat([leaf.detach().flatten() for leaf in group]).requires_grad_() for group in groups)
+    assert gradcheck(run, vectors, eps=1e-6, atol=1e-7, rtol=1e-6, fast_mode=fast_mode)
 
 
 @pytest.mark.slow

@@ -11,7 +11,9 @@ from typing import Any, ClassVar
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 
-SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former is fast; both make plain containers only
+# The former of both are fast. All of them read and write plain containers only.
+SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class Loader(SafeLoader):
@@ -23,9 +25,14 @@ class Loader(SafeLoader):
     }
 
 
-Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.[\d_]+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
+class Dumper(SafeDumper):
+    """Writes YAML that `Loader` and OmegaConf read: text that one of them would take for a number gets quotes."""
+
+
+for _class in (Loader, Dumper):
+    _class.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.[\d_]+)[eE][-+]?\d+$"), list("-+.0123456789")
+    )
 
 
 def plain_values(config: DictConfig) -> dict[str, Any]:
