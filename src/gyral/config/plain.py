@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 
-# The former of both are fast. All of them read and write plain containers only.
+# The versions in C are fast. All of these read and write plain containers only.
 SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -26,7 +26,7 @@ class Loader(SafeLoader):
 
 
 class Dumper(SafeDumper):
-    """Writes YAML that `Loader` and OmegaConf read: text that one of them would take for a number gets quotes."""
+    """Writes YAML that `Loader` and OmegaConf read as it was: text that looks like a number gets quotes."""
 
 
 for _class in (Loader, Dumper):

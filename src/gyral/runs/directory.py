@@ -209,9 +209,14 @@ def check_results(where: str, results: Mapping[str, float | None], needed: Seque
     return numbers
 
 
+def saved_values(config: DictConfig) -> dict[str, Any]:
+    """Return the plain values of a configuration, without the options `resume` and `trust`."""
+    return {key: value for key, value in plain_values(config).items() if key not in ("resume", "trust")}
+
+
 def resolve(config: DictConfig) -> DictConfig:
     """Return a copy with every interpolation replaced by its value, without the options `resume` and `trust`."""
-    return as_config({key: value for key, value in plain_values(config).items() if key not in ("resume", "trust")})
+    return as_config(saved_values(config))
 
 
 @contextmanager
@@ -372,16 +377,27 @@ def lengthened(run: Run, steps: Any) -> Run:
     """Return a run with more steps, which continues from its last checkpoint, also if it is DONE.
 
     Raises:
+        OptionError: it cannot be continued, see `check_longer`.
+    """
+    values = plain_values(run.config)
+    if steps == values["trainer"].get("max_steps"):
+        return run
+    check_longer(run, steps)
+    config = as_config({**values, "trainer": {**values["trainer"], "max_steps": steps}})
+    return replace(run, config=config, results=None, is_longer=True)
+
+
+def check_longer(run: Run, steps: Any) -> None:
+    """Check that a run can be continued with more steps.
+
+    Raises:
         OptionError: the run has as many steps already, has ended before its last step, has no checkpoint, or has a
             schedule that ends with the run, so that another length would have changed its steps from the start.
     """
-    values = plain_values(run.config)
-    before = values["trainer"].get("max_steps")
-    if steps == before:
-        return run
+    before = run.config.trainer.get("max_steps")
     if not (isinstance(steps, int) and isinstance(before, int) and steps > before):
         raise OptionError(BUDGET, steps, f"must be more than {before}, the steps of {run.directory}")
-    scheduler = values.get("scheduler") or {}
+    scheduler = run.config.get("scheduler") or {}
     ends = next((key for key in HORIZONS if scheduler.get(key) == before), None)
     if ends is not None:
         reason = f"scheduler.{ends}={before} ends with the run in {run.directory}: a longer one differs from its start"
@@ -392,8 +408,6 @@ def lengthened(run: Run, steps: Any) -> Run:
         raise OptionError(BUDGET, steps, f"{ended}, by early stopping or pruning; train a new run without it")
     if run.checkpoint is None:
         raise OptionError(BUDGET, steps, f"{run.directory} has no checkpoint from which it could continue")
-    config = as_config({**values, "trainer": {**values["trainer"], "max_steps": steps}})
-    return replace(run, config=config, results=None, is_longer=True)
 
 
 def _write_length(run: Run) -> None:

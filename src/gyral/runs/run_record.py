@@ -179,7 +179,7 @@ class RunRecord:
             raise UserError(f"{path}: has no metric {name}; it has {', '.join(logged) or 'none yet'}")
         return read_metrics(self.directory, name)
 
-    @property
+    @cached_property  # reports ask for it in every row of every table
     def experiment(self) -> str | None:
         """The run's experiment, as its name on the command line."""
         return self.overrides.get("experiment", "").partition("=")[2] or None

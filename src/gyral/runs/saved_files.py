@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import yaml  # type: ignore[import-untyped]
 from omegaconf import OmegaConf
 
-from gyral.config.plain import Loader, map_texts, walk
+from gyral.config.plain import Dumper, Loader, map_texts, walk
 from gyral.core.errors import UserError
 from gyral.core.files import to_json, write_atomically
 from gyral.core.inputs import as_utf8, excerpt, find_fault
@@ -142,9 +142,9 @@ def write_config(path: Path, config: dict[str, Any]) -> None:
 
 def write_yaml(path: Path, content: Any) -> None:
     """Write a configuration or a list, of OmegaConf or plain; names of files that are no text get escapes."""
-    container = OmegaConf.to_container(content) if OmegaConf.is_config(content) else content
+    container = OmegaConf.to_container(content, enum_to_str=True) if OmegaConf.is_config(content) else content
     plain = map_texts(container, _readable)
-    write_atomically(path, OmegaConf.to_yaml(OmegaConf.create(plain)))
+    write_atomically(path, yaml.dump(plain, Dumper=Dumper, allow_unicode=True, sort_keys=False))
 
 
 def _readable(text: str) -> str:

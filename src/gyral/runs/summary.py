@@ -15,7 +15,7 @@ from gyral.config.trust import trust_words
 from gyral.core.commands import program, typed
 from gyral.core.errors import UserError
 from gyral.core.measures import Measure, loss_unit, printed
-from gyral.runs.directory import BUDGET, Run, lengthened
+from gyral.runs.directory import BUDGET, Run, check_longer
 from gyral.runs.measures import read_measures
 
 COMPARED = ("lstm", "gru")  # a run is compared with the first of these models that differs from its own
@@ -100,9 +100,11 @@ def print_next_commands(run: Run, overrides: Sequence[str] | None, model: str, g
 
 def _doubled_steps(run: Run) -> int | None:
     """Return twice the steps of a finished run, None if it cannot be continued."""
+    steps: int = 2 * run.config.trainer.max_steps
     if not run.sweep:
         with suppress(UserError):
-            return int(lengthened(run, 2 * run.config.trainer.max_steps).config.trainer.max_steps)
+            check_longer(run, steps)
+            return steps
     return None
 
 

@@ -21,7 +21,7 @@ import torch
 from omegaconf import DictConfig
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
-from gyral.config.plain import as_config, plain_values
+from gyral.config.plain import as_config
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.files import replace_when_written
@@ -34,7 +34,7 @@ from gyral.runs.directory import (
     Run,
     check_saved_config,
     load_run,
-    resolve,
+    saved_values,
 )
 from gyral.runs.metrics_file import read_rows
 from gyral.tasks.base import Task
@@ -153,7 +153,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 def save_config(task: Task, config: DictConfig) -> None:
     """Let the checkpoints of a task contain its configuration, where Lightning saves the arguments of a module."""
-    task.save_hyperparameters(plain_values(resolve(config)), logger=False)
+    task.save_hyperparameters(saved_values(config), logger=False)
 
 
 def read_saved_config(path: Path, trust: Any = None) -> DictConfig:
