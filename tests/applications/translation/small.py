@@ -37,6 +37,7 @@ SHORT: dict[str, Any] = {  # overrides for the commands of the documentation; Hy
     "task.corpus.size": 80,
     "task.decoded": 2,
     "task.decoding.max_length": 6,
+    **{f"model.{name}": 16 for name in ("embedding_size", "encoder.hidden_size", "decoder.hidden_size")},  # 16 heads
 }
 
 ALTERNATIVES: dict[str, list[Any]] = {
