@@ -181,6 +181,17 @@ def test_generated_ratings_depend_on_the_seed_and_are_in_the_same_form() -> None
     assert len(ratings.load_conditionals(FILMS, films=10, liked=4, seed=0).names) == 10
 
 
+def test_generated_ratings_have_half_of_the_pairs_and_popular_films() -> None:
+    users, films, given, names = ratings.generate_ratings(0)
+    assert set(given) == {1, 2, 3, 4, 5}
+    assert len(given) / (ratings.USERS * len(names)) == pytest.approx(0.5, abs=0.01)
+    assert given.mean() == pytest.approx(3, abs=0.1)
+    means = np.bincount(films, given) / np.bincount(films)
+    assert means.std() == pytest.approx(0.7, abs=0.06), "the popularity of a film has deviation 1 before clipping"
+    tastes = np.bincount(users, given) / np.bincount(users)
+    assert tastes.std() < 0.2, "users differ in taste, not in how much they like"
+
+
 def test_files_that_are_not_ratings_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "ratings.csv"
     path.write_text("userId,movieId,rating\n1,2,3\n1,2\n")
