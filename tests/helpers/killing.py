@@ -5,21 +5,25 @@ A point is one of the names below and a number of optimizer steps.
 
 import functools
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gyral.tasks.base import Task
 from gyral.training import checkpoints, loggers
 from gyral.training.callbacks.finite_guard import FiniteGuard
+from tests.helpers.running import Outcome, invoke
 
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def arm(point: str, step: int, act: Callable[[], None] = die, patch: Callable[..., None] = setattr) -> None:
+def arm(point: str, step: int, act: Callable[[], object] = die, patch: Callable[..., None] = setattr) -> None:
     """Make this process kill itself, or call another function, at a point of a run after a number of optimizer steps.
 
     Args:
@@ -62,7 +66,17 @@ def arm(point: str, step: int, act: Callable[[], None] = die, patch: Callable[..
         raise ValueError(point)
 
 
-def arm_replace(step: int, act: Callable[[], None], patch: Callable[..., None], done: bool) -> None:
+def train_and_copy(directory: Path, step: int, *arguments: str) -> Outcome:
+    """Run `gyral train` into a directory. The folder `killed` beside it becomes what a kill after `step` leaves."""
+    with pytest.MonkeyPatch.context() as patch:
+        copy = functools.partial(shutil.copytree, directory, directory.with_name("killed"))
+        arm("before_step", step, act=copy, patch=patch.setattr)
+        outcome = invoke(*arguments, f"hydra.run.dir={directory}")
+    assert outcome.status == 0, outcome.err
+    return outcome
+
+
+def arm_replace(step: int, act: Callable[[], object], patch: Callable[..., None], done: bool) -> None:
     """Call a function right before or after the temporary file of a step's last.ckpt replaces the former one."""
     save = checkpoints.SafeCheckpointIO.save_checkpoint
     replace = os.replace

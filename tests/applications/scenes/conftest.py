@@ -1,12 +1,11 @@
 """A run on scenes that the tests share."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.helpers import killing
-from tests.helpers.running import SMALL, train
+from tests.helpers.killing import train_and_copy
+from tests.helpers.running import SMALL
 
 # A new lesson begins at each validation, and the baseline of REINFORCE is part of the checkpoint.
 SCENES = (
@@ -22,7 +21,5 @@ SCENES = (
 def scenes_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory of a run; `killed` beside it is what a kill after step 4 leaves."""
     directory = tmp_path_factory.mktemp("runs") / "scenes"
-    with pytest.MonkeyPatch.context() as patch:
-        copy = lambda: shutil.copytree(directory, directory.with_name("killed"))  # noqa: E731
-        killing.arm("before_step", 4, act=copy, patch=patch.setattr)
-        return train(directory, *SCENES)
+    train_and_copy(directory, 4, *SCENES)
+    return directory

@@ -1,6 +1,5 @@
 """A run on articles that the tests share."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,19 +9,14 @@ from gyral.applications.summarization.task import SummaryTask
 from gyral.runs.directory import load_run
 from gyral.training import build
 from tests.applications.summarization.small import SUMMARIES
-from tests.helpers import killing
-from tests.helpers.running import invoke
+from tests.helpers.killing import train_and_copy
 
 
 @pytest.fixture(scope="session")
 def summary_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory of a run on the articles of pairs.jsonl; `killed` beside it is what a kill after step 8 leaves."""
     directory = tmp_path_factory.mktemp("runs") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        copy = lambda: shutil.copytree(directory, directory.with_name("killed"))  # noqa: E731
-        killing.arm("before_step", 8, act=copy, patch=patch.setattr)
-        outcome = invoke(*SUMMARIES, "callbacks=norms", f"hydra.run.dir={directory}")
-    assert outcome.status == 0, outcome.err
+    outcome = train_and_copy(directory, 8, *SUMMARIES, "callbacks=norms")
     assert "ROUGE-1" in outcome.out
     return directory
 
