@@ -459,7 +459,7 @@ def test_fused_equals_reference(case: str) -> None:
         return torch.stack(norms).clamp(min=eps)
 
     for ragged in ((), (LENGTHS.repeat(4), starts)):
-        logarithms = []  # of the errors relative to those allowed
+        logarithms = []  # of the errors relative to those allowed, at first without the rounding of the inputs
         for seed in range(24):  # one draw's error is mostly luck at these sizes: the fewer, the less is allowed
             torch.default_generator.manual_seed(seed)
             cell = copy.deepcopy(built(case))
@@ -469,7 +469,7 @@ def test_fused_equals_reference(case: str) -> None:
             torch.testing.assert_close(results("fused", inputs, *ragged), truth, rtol=1e-10, atol=1e-10)
 
             rounded = inputs * (1 + eps * (torch.randint(0, 2, inputs.shape) - 0.5))
-            by_rounding = errors(results("reference", rounded, *ragged))
+            by_rounding = errors(results("reference", rounded, *ragged) if seed else truth)
             cell.float()
             allowed = torch.maximum(by_rounding, errors(results("reference", inputs, *ragged)))
             # outputs and final state; then the gradients of as many inputs and states, and of the parameters
@@ -477,8 +477,8 @@ def test_fused_equals_reference(case: str) -> None:
             norms = torch.stack([tensor.norm() for tensor in truth[values:]])
             allowed[values:] = torch.maximum(allowed[values:], eps * norms.max() / norms.clamp(min=1e-30))
             logarithms.append((errors(results("fused", inputs, *ragged)) / allowed).log())
-            typical = torch.stack(logarithms).mean(0).exp()
-            if typical.max() <= 2 - 1 / (seed + 1):
+            typical = torch.stack(logarithms[1:] or logarithms).mean(0).exp()
+            if typical.max() <= 2 - 1 / (seed + 2):
                 break
         else:
             raise AssertionError(f"errors relative to those allowed: {typical.tolist()}")
