@@ -165,22 +165,19 @@ def tests_of(covering: Covering, file: str, at: Found) -> set[str]:
     return named or (covering.of_file[file] if tests else set())
 
 
-def tests_of_cpp(covering: Covering, file: str) -> set[str]:
+def tests_of_cpp(covering: Covering, file: str, tree: Path) -> set[str]:
     """Return the tests that run the kernels of a folder, for a header that all share those of all folders."""
-    folder = str(Path(file).parent)
-    modules = [name for name in covering.of_file if name.endswith("/cpu.py") and name.startswith(folder)]
+    beside = str(Path(file).parent)
+    modules = [name for name in covering.of_file if name.endswith("/cpu.py") and name.startswith(beside)]
     if not modules:
         modules = [name for name in covering.of_file if name.startswith("src/gyral/ops/") and name.endswith("/cpu.py")]
     # a function that computes, not the declarations that every test of a layer reads
-    return set().union(*(covering.tests(name, _inner_lines(name)) for name in modules)) - {""}
+    return set().union(*(covering.tests(name, _inner_lines(tree / name)) for name in modules)) - {""}
 
 
-def _inner_lines(name: str) -> list[int]:
-    functions = [
-        node
-        for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef)
-    ]
+def _inner_lines(file: Path) -> list[int]:
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     bodies = [f for f in functions if f.name in ("forward", "_run", "run")]
     return [line for f in bodies for line in range(f.body[0].lineno, (f.end_lineno or 0) + 1)]
 
@@ -236,10 +233,10 @@ def compiles(folder: Path, file: str) -> bool:
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
-def plan(place: Place, at: Found, covering: Covering, seconds: int) -> list[list[str]]:
-    """Return the tests to run for a place, in parts: those that execute it."""
+def plan(place: Place, at: Found, covering: Covering, seconds: int, tree: Path) -> list[list[str]]:
+    """Return the tests to run for a place of a project, in parts: those that execute it."""
     is_cpp = not place.file.endswith(".py")
-    tests = tests_of_cpp(covering, place.file) if is_cpp else tests_of(covering, place.file, at)
+    tests = tests_of_cpp(covering, place.file, tree) if is_cpp else tests_of(covering, place.file, at)
     return covering.split(covering.choose(place.file, tests, 0.6 * seconds))
 
 
@@ -331,7 +328,7 @@ def work(settings: Settings, places: dict[Place, str], covering: Covering | None
             outcome: dict[str, Any] = {"place": place, "outcome": "gone"}
             if (at := find(folder / place.file, place.file).get(place)) is not None:
                 again = plan_again(place, folder, places[place])
-                parts = again if covering is None else plan(place, at, covering, settings.seconds)
+                parts = again if covering is None else plan(place, at, covering, settings.seconds, folder)
                 outcome |= try_place(place, at, parts, folder, settings.seconds)
             copies.put(folder)
             outcomes.append(outcome)
