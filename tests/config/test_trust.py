@@ -108,12 +108,13 @@ def test_no_function_of_python_torch_or_gyral_may_stand_in_any_section() -> None
     names = [*functions((*python, *packages, *own, "pytorch_lightning", "pytorch_lightning.callbacks"))]
     assert len(names) > 1000
     for number, key in enumerate(SECTIONS):
-        config = changed(key, {"_target_": "pytorch_lightning.Trainer"})
+        top = key.partition(".")[0]  # alone, because every check reads the whole configuration
+        config = {top: changed(key, {"_target_": "pytorch_lightning.Trainer"})[top]}
         section: Any = config
         for part in key.split("."):
             section = section[part]
         everywhere = ("os.system", "builtins.exec", "subprocess.run", "torch.load", "gyral.core.files.write_atomically")
-        for name in (*everywhere, *names[number :: len(SECTIONS)]):  # each of the others in one section
+        for name in (*everywhere, *names[number % 5 :: 5]):  # each of the others in two or three sections
             section["_target_"] = name
             if (key, name) != ("trainer", "pytorch_lightning.Trainer"):
                 assert refusal(config), name

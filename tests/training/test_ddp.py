@@ -245,7 +245,7 @@ class ForkedPython:
             logging.getLogger().handlers.clear()  # they write to the log of the first process
             GlobalHydra.instance().clear()
             exec(code, {"__name__": "__main__"})
-        except BaseException:
+        except BaseException:  # also SystemExit: whatever ends the code, this copy of pytest must not go on
             traceback.print_exc()
         finally:
             os._exit(1)

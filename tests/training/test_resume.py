@@ -42,6 +42,7 @@ from tests.helpers.running import (
     read_rows,
     small_text,
 )
+from tests.training.moments import copy_at, copy_once, train_and_copy
 
 # zoneout makes every step depend on the state of the random generator
 COPY = (*SMALL_COPY, "model=rum", "model.cell.zoneout=0.2")
@@ -86,7 +87,7 @@ POINTS = [
 ]
 TEXT_POINTS = {
     "gru": [["in_validation", 8], ["in_metrics", 23]],
-    "rum": [["after_replace", 15]],
+    "rum": [["before_update", 5], ["after_replace", 15]],
     "fs_lstm": [["before_replace", 9], ["before_update", 17]],
     "dynamic_conv": [["before_update", 5], ["after_replace", 15]],
 }
@@ -159,11 +160,6 @@ def copy_and_continue(tmp_path: Path, arguments: tuple[str, ...], points: list[l
     return directories[0], directories[-1], printed
 
 
-def copy_once(directory: Path, target: Path) -> None:
-    if not target.exists():
-        shutil.copytree(directory, target)
-
-
 @pytest.mark.parametrize(
     ("model", "interrupt"),
     [
@@ -231,7 +227,7 @@ MOMENTS = [
 
 @pytest.mark.parametrize(("point", "step"), MOMENTS)
 def test_a_kill_right_after_a_checkpoint_loses_nothing(whole: Path, tmp_path: Path, point: str, step: int) -> None:
-    killed = Path(shutil.copytree(whole.with_name(f"{point} {step}"), tmp_path / "killed"))
+    killed = Path(shutil.copytree(copy_at(whole, point, step), tmp_path / "killed"))
     outcome = invoke(f"resume={killed}")
     assert outcome.status == 0, outcome.err
     assert_same_run(whole, killed)
@@ -298,15 +294,10 @@ def interrupt_at(
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of CHEAP that nothing happened to. Tests copy it before they change anything.
 
-    Beside it are its copies of `MOMENTS`. A copy made at some moment is what a kill at that moment leaves.
+    Beside it are its copies of `MOMENTS`.
     """
     directory = tmp_path_factory.mktemp("runs") / "whole"
-    with pytest.MonkeyPatch.context() as context:
-        for point, step in MOMENTS:
-            leave = functools.partial(copy_once, directory, directory.with_name(f"{point} {step}"))
-            killing.arm(point, step, act=leave, patch=context.setattr)
-        outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
-    assert outcome.status == 0, outcome.err
+    train_and_copy(directory, MOMENTS, *CHEAP)
     return directory
 
 
@@ -369,10 +360,9 @@ def test_a_signal_writes_a_checkpoint_and_prints_the_resume_command(
         outcome = invoke(*CHEAP, f"hydra.run.dir={directory}")
     signal.signal(signal.SIGHUP, former)
     check_stopped(outcome, directory, saved)
-    if point in ("before_step", "before_replace"):  # runs that were killed in a validation or test are resumed, too
-        outcome = invoke(f"resume={directory}")
-        assert outcome.status == 0, outcome.err
-        assert_same_run(whole, directory)
+    outcome = invoke(f"resume={directory}")
+    assert outcome.status == 0, outcome.err
+    assert_same_run(whole, directory)
 
 
 def test_a_program_that_exits_in_a_run_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Averaged weights are the mean, are evaluated, and resume."""
 
-import functools
 import json
 import shutil
 from pathlib import Path
@@ -12,7 +11,6 @@ import torch
 from gyral.core.errors import OptionError
 from gyral.training.callbacks.averaging import Averaging
 from gyral.training.callbacks.statistics import Statistics
-from tests.helpers import killing
 from tests.helpers.recorder import Recorder
 from tests.helpers.running import (
     assert_same,
@@ -22,6 +20,7 @@ from tests.helpers.running import (
     read_rows,
 )
 from tests.training.callbacks.conftest import TEXT
+from tests.training.moments import copy_at, train_and_copy
 
 MOMENTS = [("before_step", 8), ("before_step", 14), ("after_replace", 18)]
 ASGD = (*TEXT, "optimizer=sgd", "callbacks=averaging", "callbacks.averaging.start=10")
@@ -34,17 +33,7 @@ def averaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Beside it are its copies of `MOMENTS`.
     """
     directory = tmp_path_factory.mktemp("runs") / "averaged"
-
-    def copy_once(target: Path) -> None:
-        if not target.exists():
-            shutil.copytree(directory, target)
-
-    with pytest.MonkeyPatch.context() as context:
-        for point, step in MOMENTS:
-            leave = functools.partial(copy_once, directory.with_name(f"{point} {step}"))
-            killing.arm(point, step, act=leave, patch=context.setattr)
-        outcome = invoke(*ASGD, f"hydra.run.dir={directory}")
-    assert outcome.status == 0, outcome.err
+    train_and_copy(directory, MOMENTS, *ASGD)
     return directory
 
 
@@ -76,7 +65,7 @@ def test_averaged_weights_are_the_mean_since_the_start_and_what_is_evaluated(
 @pytest.mark.named("before_step-14")
 @pytest.mark.parametrize(("point", "step"), MOMENTS)
 def test_a_killed_run_averages_the_same_weights(averaged: Path, tmp_path: Path, point: str, step: int) -> None:
-    killed = Path(shutil.copytree(averaged.with_name(f"{point} {step}"), tmp_path / "killed"))
+    killed = Path(shutil.copytree(copy_at(averaged, point, step), tmp_path / "killed"))
     outcome = invoke(f"resume={killed}")
     assert outcome.status == 0, outcome.err
     assert_same_run(averaged, killed)

@@ -1,7 +1,6 @@
 """Runs end at a threshold or without improvement, also when they are killed and resumed."""
 
 import csv
-import functools
 import json
 import math
 import shutil
@@ -13,7 +12,6 @@ import torch
 
 from gyral.core.errors import OptionError
 from gyral.training.callbacks.early_stopping import EarlyStopping
-from tests.helpers import killing
 from tests.helpers.recorder import Recorder
 from tests.helpers.running import (
     SMALL_RECALL,
@@ -21,6 +19,7 @@ from tests.helpers.running import (
     invoke,
     load_last,
 )
+from tests.training.moments import copy_at, train_and_copy
 
 
 def started(callback: EarlyStopping, task: Any) -> tuple[EarlyStopping, Recorder]:
@@ -88,28 +87,9 @@ SOLVED = (
 MOMENTS = [("before_step", 10), ("before_replace", 16), ("after_replace", 16), ("in_test", 16)]
 
 
-def train_and_copy(directory: Path, *arguments: str) -> str:
-    """Train, and copy the directory at `MOMENTS`; return what was printed.
-
-    A copy made at some moment is what a kill at that moment leaves.
-    """
-
-    def copy_once(target: Path) -> None:
-        if not target.exists():
-            shutil.copytree(directory, target)
-
-    with pytest.MonkeyPatch.context() as context:
-        for point, step in MOMENTS:
-            leave = functools.partial(copy_once, directory.with_name(f"{point} {step}"))
-            killing.arm(point, step, act=leave, patch=context.setattr)
-        outcome = invoke(*arguments, f"hydra.run.dir={directory}")
-    assert outcome.status == 0, outcome.err
-    return outcome.err
-
-
 def check_resumed(whole: Path, point: str, step: int, tmp_path: Path) -> None:
     """Check that the copy of a moment ends as the run that nothing happened to."""
-    killed = Path(shutil.copytree(whole.with_name(f"{point} {step}"), tmp_path / "killed"))
+    killed = Path(shutil.copytree(copy_at(whole, point, step), tmp_path / "killed"))
     outcome = invoke(f"resume={killed}")
     assert outcome.status == 0, outcome.err
     assert json.loads((killed / "DONE").read_text())["steps"] == 16
@@ -125,7 +105,8 @@ def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         first, second, third = [float(row["val/loss"]) for row in csv.DictReader(file) if row["val/loss"]]
     assert first > second > third
     threshold = f"callbacks.early_stopping.stopping_threshold={second + 1e-4 * (first - second)}"
-    assert "Stopped early after step 16: val/loss is " in train_and_copy(directory / "solved", *SOLVED, threshold)
+    outcome = train_and_copy(directory / "solved", MOMENTS, *SOLVED, threshold)
+    assert "Stopped early after step 16: val/loss is " in outcome.err
     return directory / "solved"
 
 
@@ -188,17 +169,17 @@ def test_no_patience_ends_no_run_and_neither_does_an_evaluation(task: Any) -> No
 
 
 # nothing is learned, so that the second of three validations is not better than the first
-STALLED = (*SMALL_RECALL, "model=gru", "optimizer.lr=1e-9", "callbacks=early_stopping")
-
-
-STALLED = (*STALLED, "callbacks.early_stopping.patience=1", "callbacks.checkpoints.every=4")
+STALLED = (
+    *(*SMALL_RECALL, "model=gru", "optimizer.lr=1e-9", "callbacks=early_stopping"),
+    *("callbacks.early_stopping.patience=1", "callbacks.checkpoints.every=4"),
+)
 
 
 @pytest.fixture(scope="module")
 def stalled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("runs") / "stalled"
     said = "Stopped early after step 16: val/accuracy has not improved in 1 validations (best: "
-    assert said in train_and_copy(directory, *STALLED)
+    assert said in train_and_copy(directory, MOMENTS, *STALLED).err
     assert json.loads((directory / "DONE").read_text())["steps"] == load_last(directory)["global_step"] == 16
     return directory
 
