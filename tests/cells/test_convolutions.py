@@ -15,6 +15,7 @@ from gyral.core.errors import OptionError
 from gyral.models.sequence import SequenceModel
 from gyral.nn.recurrent import Recurrent
 from gyral.tasks.copy import CopyData
+from tests.helpers.loops import for_each
 
 CELLS = [LightConvCell, DynamicConvCell]
 T, B, X, N, K, H = 9, 2, 3, 5, 3, 2
@@ -49,7 +50,7 @@ def by_hand(cell: ConvolutionCell, given: Tensor, ahead: int = 0) -> Tensor:
 
 
 @every_cell
-@pytest.mark.parametrize("softmax", [True, False])
+@for_each("softmax", [True, False])
 @torch.no_grad()
 def test_the_equations_by_hand(cell_class: Any, softmax: bool) -> None:
     cell = made(cell_class, softmax=softmax)

@@ -14,6 +14,7 @@ from gyral.cells.inputs import MaskedInputs
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.addressing import allocation_weighting
+from tests.helpers.loops import for_each
 
 X, N, SLOTS, WIDTH, HEADS, BATCH, STEPS = 3, 5, 6, 2, 2, 2, 9
 
@@ -110,8 +111,8 @@ def recorded(cell: DNCCell, inputs: Tensor, write: Tensor | None = None) -> tupl
     return outputs, [step.state for step in steps]
 
 
-@pytest.mark.parametrize("heads", [1, 3])
-@pytest.mark.parametrize("masked", [False, True])
+@for_each("heads", [1, 3])
+@for_each("masked", [False, True])
 def test_steps_are_the_papers_equations(heads: int, masked: bool) -> None:
     cell = randomized(read_heads=heads)
     inputs = torch.randn(STEPS, BATCH, X).double()
@@ -125,7 +126,7 @@ def test_steps_are_the_papers_equations(heads: int, masked: bool) -> None:
                 np.testing.assert_allclose(getattr(state, name)[row], value, rtol=1e-11, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("scale", [1.0, 20.0, 500.0])
+@for_each("scale", [1.0, 20.0, 500.0])
 def test_invariants(scale: float) -> None:
     cell = randomized(scale)
     _, states = recorded(cell, 2 * torch.randn(60, BATCH, X).double())

@@ -13,6 +13,7 @@ from gyral.cells.lstm import LSTMCell
 from gyral.cells.rnn import RNNCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
+from tests.helpers.loops import for_each
 from tests.helpers.running import build_task
 
 X, N, BATCH, STEPS = 3, 5, 4, 6
@@ -24,8 +25,8 @@ TWINS: dict[str, tuple[type[RecurrentCell], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
-@pytest.mark.parametrize("name", TWINS)
+@for_each("bias", [True, False])
+@for_each("name", TWINS)
 def test_torchs_cells_are_ours(name: str, bias: bool) -> None:
     made, options = TWINS[name]
     own = made(X, N, bias=bias, **options).double()
@@ -210,7 +211,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@for_each("case", REFUSED)
 def test_a_class_that_is_no_cell_is_refused_in_one_line(case: str) -> None:
     with pytest.raises(OptionError) as caught:
         ExternalCell(X, N, **REFUSED[case])
@@ -238,9 +239,7 @@ def test_options_that_a_cell_does_not_take_are_refused_in_one_line(cell: str, op
     assert "\n" not in said
 
 
-@pytest.mark.parametrize(
-    "override", ["model.cell.cell=torch.nn.Nope", "model.cell.cell=Nope", "model.cell.cell=torch.tanh"]
-)
+@for_each("override", ["model.cell.cell=torch.nn.Nope", "model.cell.cell=Nope", "model.cell.cell=torch.tanh"])
 def test_names_are_refused_by_their_whole_key(override: str) -> None:
     with pytest.raises(OptionError) as caught:
         build_task("model=external", override)

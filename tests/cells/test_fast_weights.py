@@ -12,10 +12,11 @@ from gyral.cells.base import AssociativeState
 from gyral.cells.fast_weights import FastWeightsCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
+from tests.helpers.loops import for_each
 
 X, N, BATCH, STEPS = 4, 6, 3, 9  # longer than N
 BACKENDS = ("reference", "fused")
-every_backend = pytest.mark.parametrize("backend", BACKENDS)
+every_backend = for_each("backend", BACKENDS)
 
 
 def randomized(**options: Any) -> FastWeightsCell:
@@ -84,11 +85,9 @@ def written_out(
 
 
 @every_backend
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
-@pytest.mark.parametrize("inner_steps", [1, 3])
-@pytest.mark.parametrize(
-    "options", [{}, {"decay": 0.4, "rate": 1.5}, {"decay": 0.0}, {"decay": 1, "rate": 0.2, "zoneout": 0.3}], ids=str
-)
+@for_each("activation", ["relu", "tanh"])
+@for_each("inner_steps", [1, 3])
+@for_each("options", [{}, {"decay": 0.4, "rate": 1.5}, {"decay": 0.0}, {"decay": 1, "rate": 0.2, "zoneout": 0.3}])
 def test_equals_the_equations(options: dict[str, Any], inner_steps: int, activation: str, backend: str) -> None:
     cell = randomized(inner_steps=inner_steps, activation=activation, **options).eval()
     inputs, state = random_run()
@@ -138,8 +137,8 @@ def test_recurrent_dropout_has_one_mask_for_all_steps(backend: str) -> None:
 # ---------------------------------------------------------------- the fused path
 
 
-@pytest.mark.parametrize("inner_steps", [1, 3])
-@pytest.mark.parametrize("steps", [1, N - 1, N, 4 * N])
+@for_each("inner_steps", [1, 3])
+@for_each("steps", [1, N - 1, N, 4 * N])
 def test_fused_equals_reference_on_short_and_long_sequences(steps: int, inner_steps: int) -> None:
     cell = randomized(inner_steps=inner_steps, activation="tanh")
     _, state = random_run()
@@ -177,7 +176,7 @@ def test_some_gradients_of_the_fused_path_and_then_all() -> None:
             torch.testing.assert_close(gradient, truth[index], rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("trainable", ["weight_ih", "bias", "weight_hh", "norm.weight", "norm.bias"])
+@for_each("trainable", ["weight_ih", "bias", "weight_hh", "norm.weight", "norm.bias"])
 def test_a_single_trainable_parameter_has_its_gradient(trainable: str) -> None:
     cell = randomized()
     inputs, state = random_run()
@@ -199,8 +198,8 @@ def test_second_derivatives_are_the_references() -> None:
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("often", [0.2, 0.6])
-@pytest.mark.parametrize("ragged", [False, True])
+@for_each("often", [0.2, 0.6])
+@for_each("ragged", [False, True])
 def test_rows_are_reset(ragged: bool, often: float) -> None:
     cell = randomized(activation="tanh", inner_steps=2, zoneout=0.2, layer_norm_eps=0.1).eval()
     inputs, state = random_run()
@@ -238,7 +237,7 @@ def test_an_empty_batch() -> None:
         assert not any(gradient.any() for gradient in torch.autograd.grad(outputs.sum(), list(cell.parameters())))
 
 
-@pytest.mark.parametrize("inside", [False, True])
+@for_each("inside", [False, True])
 @every_backend
 def test_trains_under_autocast(backend: str, inside: bool) -> None:
     cell = FastWeightsCell(X, N)

@@ -24,6 +24,7 @@ from gyral.figures.landscape import phases_of
 from gyral.models.sequence import SequenceModel
 from gyral.nn.recurrent import Recurrent
 from gyral.training import build
+from tests.helpers.loops import for_each
 from tests.helpers.running import SMALL_COPY, compose_config, invoke
 
 X, N, SLOW, BATCH, STEPS = 3, 4, 6, 5, 7
@@ -48,7 +49,7 @@ CHOICES = [
     Choice("rum on-lstm", partial(RUMCell, lambd=1.0), partial(ONLSTMCell, chunk_size=2)),
     Choice("goru zoneout", partial(GORUCell, zoneout=0.3), partial(LSTMCell, zoneout=0.2, zoneout_cell=0.4)),
 ]
-every_choice = pytest.mark.parametrize("choice", CHOICES, ids=[choice.name for choice in CHOICES])
+every_choice = for_each("choice", CHOICES)
 
 
 def make(choice: Choice, num_fast: int = 2, **options: Any) -> FSRNNCell:
@@ -62,7 +63,7 @@ def random_state(state: Any) -> Any:
     return type(state)(*map(random_state, state))
 
 
-@pytest.mark.parametrize("num_fast", [2, 4])
+@for_each("num_fast", [2, 4])
 @every_choice
 def test_a_step_is_the_composition_of_its_cells(choice: Choice, num_fast: int) -> None:
     cell = make(choice, num_fast).double().eval()
@@ -177,7 +178,7 @@ def test_dropout_of_a_single_step() -> None:
 # ---------------------------------------------------------------- options of the inner cells
 
 
-@pytest.mark.parametrize("part", ["fast", "slow"])
+@for_each("part", ["fast", "slow"])
 def test_zoneout_of_the_inner_cells_keeps_their_state_in_training(part: str) -> None:
     kept = partial(LSTMCell, zoneout=0.95, zoneout_cell=0.5)
     cell = FSRNNCell(X, 50, **{"fast": LSTMCell, "slow": LSTMCell} | {part: kept})
@@ -211,7 +212,7 @@ def test_angles_of_all_cells_are_reported() -> None:
     assert len(angles) == 3 * 3 + 1
 
 
-@pytest.mark.parametrize("part", ["fast", "slow"])
+@for_each("part", ["fast", "slow"])
 def test_a_nested_hidden_size_is_refused_in_one_line(part: str) -> None:
     cells = {"fast": LSTMCell, "slow": LSTMCell} | {part: partial(LSTMCell, hidden_size=7)}
     option = {"fast": "hidden_size", "slow": "slow_size"}[part]
@@ -290,7 +291,7 @@ PAPERS = {
 }
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@for_each("name", PAPERS)
 def test_parameter_counts_equal_the_papers(name: str) -> None:
     """In millions to one decimal, as the tables have them, which cut off the others: 6.57 is 6.5 there."""
     size, slow_size, num_fast, slow, slow_parameters, millions = PAPERS[name]

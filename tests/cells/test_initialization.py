@@ -33,6 +33,7 @@ from gyral.cells.urnn import URNNCell
 from gyral.cells.weinet import WeiNetCell
 from gyral.core.errors import UserError
 from gyral.nn.recurrent import Recurrent
+from tests.helpers.loops import for_each
 
 X, N, BATCH, STEPS = 3, 6, 2, 4
 fast = functools.partial(LSTMCell, layer_norm=True, bias=False, initialization="joint_orthogonal")
@@ -61,7 +62,7 @@ MAKERS: dict[str, Callable[..., RecurrentCell]] = {
     "light_conv": functools.partial(LightConvCell, heads=2, kernel_size=3, initialization="authors"),
     "dynamic_conv": functools.partial(DynamicConvCell, heads=2, kernel_size=3, initialization="authors"),
 }
-every_cell = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+every_cell = for_each("make", MAKERS.values())
 
 
 def run(cell: RecurrentCell, inputs: Tensor) -> tuple[Tensor, ...]:
@@ -149,7 +150,7 @@ def test_cells_of_other_default_dtypes(make: Callable[..., RecurrentCell]) -> No
         torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize("make", [GORUCell, EURNNCell], ids=["goru", "eurnn"])
+@for_each("make", [GORUCell, EURNNCell])
 def test_indices_serve_inference_then_training_and_copies(make: Callable[..., RecurrentCell]) -> None:
     cell = make(X, N)
     with torch.inference_mode():
@@ -171,8 +172,8 @@ def test_a_cell_with_indices_is_traced_without_copies_of_them(make: Callable[...
     assert not copied
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
-@pytest.mark.parametrize("make", [EURNNCell, URNNCell, FullURNNCell], ids=["eurnn", "urnn", "full_urnn"])
+@for_each("dtype", [torch.bfloat16, torch.float16])
+@for_each("make", [EURNNCell, URNNCell, FullURNNCell])
 def test_complex_cells_refuse_half_precision_in_one_line(
     make: Callable[..., RecurrentCell], dtype: torch.dtype
 ) -> None:
@@ -203,7 +204,7 @@ def test_eurnn_authors() -> None:
         assert_uniform(cell.eunn.theta, math.pi)
 
 
-@pytest.mark.parametrize("make", [URNNCell, FullURNNCell])
+@for_each("make", [URNNCell, FullURNNCell])
 def test_urnn_authors(make: type[URNNCell] | type[FullURNNCell]) -> None:
     cell = make(40, 300, initialization="authors", learned_initial_state=True)
     assert_uniform(cell.weight_ih, math.sqrt(6 / (40 + 600)))
@@ -215,8 +216,8 @@ def test_urnn_authors(make: type[URNNCell] | type[FullURNNCell]) -> None:
     assert "initial_state" not in make(40, 300).state_dict()
 
 
-@pytest.mark.parametrize("backend", ["reference", "fused"])
-@pytest.mark.parametrize("make", [URNNCell, FullURNNCell])
+@for_each("backend", ["reference", "fused"])
+@for_each("make", [URNNCell, FullURNNCell])
 def test_a_learned_initial_state_is_trained(make: type[URNNCell] | type[FullURNNCell], backend: str) -> None:
     model = Recurrent(lambda width: make(width, N, learned_initial_state=True), X, backend=backend).double()
     cell, inputs = model.cells[0], torch.randn(STEPS, BATCH, X).double()
@@ -248,7 +249,7 @@ def test_on_lstm_authors() -> None:
     assert cell.bias.std().item() == pytest.approx(math.sqrt((1 / 16 + 1 / 100) / 3), rel=0.1)
 
 
-@pytest.mark.parametrize("initialization", ["default", "authors"])
+@for_each("initialization", ["default", "authors"])
 def test_kernels_of_convolutions(initialization: str) -> None:
     size, heads, kernel = 60, 30, 20
     options: dict[str, Any] = {"heads": heads, "kernel_size": kernel, "initialization": initialization}
@@ -260,8 +261,8 @@ def test_kernels_of_convolutions(initialization: str) -> None:
         assert_uniform(cell.weight_ih, math.sqrt(6 / (X + 2 * size)))
 
 
-@pytest.mark.parametrize("layer_norm", [False, True], ids=["plain", "layer_norm"])
-@pytest.mark.parametrize("initialization", ["joint_orthogonal", "glorot", "uniform"])
+@for_each("layer_norm", [False, True])
+@for_each("initialization", ["joint_orthogonal", "glorot", "uniform"])
 def test_lstm_kernels_of_all_gates_together(initialization: str, layer_norm: bool) -> None:
     size, width = 30, 40
     cell = LSTMCell(width, size, initialization=initialization, layer_norm=layer_norm)
@@ -287,9 +288,7 @@ def test_an_lstm_without_a_place_for_the_forget_bias_warns() -> None:
 # ---------------------------------------------------------------- the epsilon of layer normalizations
 
 
-@pytest.mark.parametrize(
-    "make", [RUMCell, GRUCell, LSTMCell, RNNCell, GORUCell, ONLSTMCell, WeiNetCell, FastWeightsCell]
-)
+@for_each("make", [RUMCell, GRUCell, LSTMCell, RNNCell, GORUCell, ONLSTMCell, WeiNetCell, FastWeightsCell])
 def test_every_layer_normalization_has_the_epsilon(make: Callable[..., Any]) -> None:
     options = {} if make is FastWeightsCell else {"layer_norm": True}
     if make is ONLSTMCell:

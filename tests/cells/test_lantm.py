@@ -14,6 +14,7 @@ from gyral.core.errors import OptionError
 from gyral.nn.layers import LANTM
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.lie_access.groups import GROUPS, Hyperbolic
+from tests.helpers.loops import for_each
 
 B, T, X, N, W = 2, 7, 3, 5, 4
 
@@ -77,8 +78,8 @@ def transcribe(cell: LANTMCell, inputs: np.ndarray, write: np.ndarray) -> np.nda
     return np.stack(outputs)
 
 
-@pytest.mark.parametrize("group", ["translation", "rotation", "scaling_rotation"])
-@pytest.mark.parametrize(
+@for_each("group", ["translation", "rotation", "scaling_rotation"])
+@for_each(
     "options",
     [
         {},
@@ -87,9 +88,8 @@ def transcribe(cell: LANTMCell, inputs: np.ndarray, write: np.ndarray) -> np.nda
         {"read_first": True, "interpolate_steps": False},
         {"read_first": True, "capacity": 3, "forget": 2},
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("backend", ["reference", "auto"])
+@for_each("backend", ["reference", "auto"])
 def test_the_cell_follows_the_equations(group: str, options: dict[str, Any], backend: str) -> None:
     factory = partial(LANTMCell, hidden_size=N, width=W, group=group, write_gate_bias=-1.0, **options)
     model = Recurrent(factory, X, backend=backend).double()
@@ -101,7 +101,7 @@ def test_the_cell_follows_the_equations(group: str, options: dict[str, Any], bac
         np.testing.assert_allclose(outputs[:, row].detach().numpy(), expected, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", GROUPS)
+@for_each("name", GROUPS)
 def test_a_group_has_an_identity_and_inverses_and_keeps_its_elements(name: str) -> None:
     group = GROUPS[name]()
     points, raw = group.point(torch.randn(9, 2, dtype=torch.float64)), torch.randn(9, 2, dtype=torch.float64)

@@ -1,6 +1,5 @@
 """What the published formulas of cells with a memory matrix leave to chance: first steps, orders, precision."""
 
-import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -12,6 +11,7 @@ from gyral.cells.mamba2 import Mamba2Cell
 from gyral.cells.mlstm import MLSTMCell, MLSTMLargeCell
 from gyral.cells.rwkv7 import RWKV7Cell
 from gyral.nn.recurrent import Recurrent
+from tests.helpers.loops import for_each
 
 CELLS = {
     "gla": lambda: GLACell(6, 8, heads=2),
@@ -28,8 +28,8 @@ def run(cell: RecurrentCell, backend: str, inputs: Tensor, *arguments: object) -
     return Recurrent(lambda _: cell, cell.input_size, backend=backend)(inputs, *arguments)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", CELLS)
+@for_each("backend", BACKENDS)
+@for_each("name", CELLS)
 def test_the_state_is_float32_under_autocast(name: str, backend: str) -> None:
     cell, inputs = CELLS[name](), torch.randn(20, 3, 6)
     exact, (expected,) = run(cell, backend, inputs)
@@ -41,8 +41,8 @@ def test_the_state_is_float32_under_autocast(name: str, backend: str) -> None:
         torch.testing.assert_close(one, other, rtol=0.1, atol=0.1)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["mlstm", "mlstm_large"])
+@for_each("backend", BACKENDS)
+@for_each("name", ["mlstm", "mlstm_large"])
 def test_the_first_step_of_a_segment_has_its_own_gate_as_stabilizer(name: str, backend: str) -> None:
     """With m_0 = 0 it would be max(f̄, i), and with differences of −10³⁰ the decays of a chunk would have no digits."""
     cell = CELLS[name]().double()
@@ -71,7 +71,7 @@ def test_mamba_2_applies_the_gate_before_the_norm() -> None:
     assert run(cell, "fused", inputs)[0].square().mean() < 1.01
 
 
-@pytest.mark.parametrize("lower_bound", [0.0, 0.25])
+@for_each("lower_bound", [0.0, 0.25])
 def test_forget_gates_of_hgrn2_are_exact_where_they_are_closed_or_open(lower_bound: float) -> None:
     cell = HGRN2Cell(1, 1, heads=1, lower_bound=lower_bound)
     logits = torch.tensor([-1e4, -30.0, 0.0, 30.0, 1e4]).unsqueeze(1)
@@ -84,7 +84,7 @@ def test_forget_gates_of_hgrn2_are_exact_where_they_are_closed_or_open(lower_bou
         torch.testing.assert_close(operands.decay.flatten(), F.logsigmoid(logits).flatten())
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@for_each("backend", BACKENDS)
 def test_rwkv_7_erases_what_a_key_read_before_the_decay(backend: str) -> None:
     cell = RWKV7Cell(6, 8, heads=2).double()
     with torch.no_grad():

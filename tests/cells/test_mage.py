@@ -17,6 +17,7 @@ from gyral.cells.mage_gru import MAGEGRUCell
 from gyral.core.edges import Edge, Edges, encode_edges, invert
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
+from tests.helpers.loops import for_each
 
 STEPS, ROWS, INPUTS, UNITS, TYPES = 9, 3, 4, 7, 2
 
@@ -113,8 +114,8 @@ def transcribed(cell: MAGEGRUCell, vectors: np.ndarray, edges: Any) -> np.ndarra
     return np.array(hidden)
 
 
-@pytest.mark.parametrize("backend", ["reference", "auto"])
-@pytest.mark.parametrize("options", CELLS.values(), ids=CELLS)
+@for_each("backend", ["reference", "auto"])
+@for_each("options", CELLS.values())
 def test_equals_the_equations(options: dict[str, Any], backend: str) -> None:
     layer, given = make(backend, **options), inputs()
     outputs, _ = layer(LinkedInputs(given, edges_of()))
@@ -123,7 +124,7 @@ def test_equals_the_equations(options: dict[str, Any], backend: str) -> None:
         np.testing.assert_allclose(outputs[:, row].detach().numpy(), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("options", CELLS.values(), ids=CELLS)
+@for_each("options", CELLS.values())
 def test_gradients_equal_finite_differences(options: dict[str, Any]) -> None:
     layer, edges = make(**options), edges_of()
     parameters = list(layer.parameters())
@@ -135,8 +136,8 @@ def test_gradients_equal_finite_differences(options: dict[str, Any]) -> None:
     assert torch.autograd.gradcheck(run, (given, *parameters), fast_mode=True)
 
 
-@pytest.mark.parametrize("backend", ["reference", "auto"])
-@pytest.mark.parametrize("lengths", [None, [9, 4, 6]])
+@for_each("backend", ["reference", "auto"])
+@for_each("lengths", [None, [9, 4, 6]])
 def test_the_backward_direction_reads_the_same_edges_from_their_other_ends(backend: str, lengths: Any) -> None:
     """Reading a reversed sequence with reversed edges forward gives the outputs of the backward direction."""
     layer, given, edges = make(backend, edge_size=2, bidirectional=True), inputs(), edges_of()
@@ -152,8 +153,8 @@ def test_the_backward_direction_reads_the_same_edges_from_their_other_ends(backe
     torch.testing.assert_close(without_later, outputs, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("backend", ["reference", "auto"])
-@pytest.mark.parametrize("options", CELLS.values(), ids=CELLS)
+@for_each("backend", ["reference", "auto"])
+@for_each("options", CELLS.values())
 def test_two_pieces_equal_the_whole(options: dict[str, Any], backend: str) -> None:
     layer, given, edges = make(backend, **options), inputs(), edges_of().earlier
     expected, final = layer(LinkedInputs(given, edges))
@@ -164,7 +165,7 @@ def test_two_pieces_equal_the_whole(options: dict[str, Any], backend: str) -> No
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("backend", ["reference", "auto"])
+@for_each("backend", ["reference", "auto"])
 def test_segments_are_independent_sequences(backend: str) -> None:
     layer, given = make(backend, edge_size=2), inputs(rows=1)
     starts = torch.zeros(STEPS, 1, dtype=torch.bool)
@@ -182,7 +183,7 @@ def test_segments_are_independent_sequences(backend: str) -> None:
         layer(LinkedInputs(given, edges_of([[Edge(3, 6)]])), starts=starts)
 
 
-@pytest.mark.parametrize("backend", ["reference", "auto"])
+@for_each("backend", ["reference", "auto"])
 def test_lengths_cut_sequences_and_their_edges(backend: str) -> None:
     layer, given, edges, lengths = make(backend, edge_size=2), inputs(), edges_of().earlier, [3, 9, 6]
     outputs, state = layer(LinkedInputs(given, edges), lengths=lengths)
@@ -194,15 +195,15 @@ def test_lengths_cut_sequences_and_their_edges(backend: str) -> None:
         torch.testing.assert_close(state.memory[:, row : row + 1], alone.memory, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("backend", ["reference", "auto"])
+@for_each("backend", ["reference", "auto"])
 def test_the_order_of_edges_within_a_step_is_irrelevant(backend: str) -> None:
     layer, given, edges = make(backend, edge_size=2), inputs(), edges_of().earlier
     expected, _ = layer(LinkedInputs(given, edges))
     torch.testing.assert_close(layer(LinkedInputs(given, edges.flip(3)))[0], expected, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("options", [{"edge_size": None}, {"edge_size": 2}], ids=["shared", "own"])
-@pytest.mark.parametrize("backend", ["reference", "auto"])
+@for_each("options", [{"edge_size": None}, {"edge_size": 2}])
+@for_each("backend", ["reference", "auto"])
 def test_without_edges_it_is_a_gru(options: dict[str, Any], backend: str) -> None:
     """All units read those of type 0 alone, which are a `torch.nn.GRU`."""
     layer, given = make(backend, **options), inputs()
@@ -255,7 +256,7 @@ def test_mage_around_an_elman_network_sums_all_predecessors() -> None:
         torch.testing.assert_close(outputs[:, row], torch.stack(hidden), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("inner", [gyral.RUMCell, partial(gyral.RUMCell, lambd=1.0), gyral.LSTMCell], ids=str)
+@for_each("inner", [gyral.RUMCell, partial(gyral.RUMCell, lambd=1.0), gyral.LSTMCell])
 def test_mage_around_other_cells_reads_along_edges(inner: Any) -> None:
     torch.manual_seed(0)
     layer = gyral.MAGE(INPUTS, UNITS, cell=inner, edge_types=TYPES, edge_size=2, capacity=STEPS, dtype=torch.float64)
@@ -267,8 +268,8 @@ def test_mage_around_other_cells_reads_along_edges(inner: Any) -> None:
         assert step == STEPS or not torch.equal(with_edges[step:, row], without[step:, row])
 
 
-@pytest.mark.parametrize("edge_size", [None, 2], ids=["shared", "own"])
-@pytest.mark.parametrize("inner", [gyral.GRUCell, partial(gyral.RUMCell, lambd=1.0), gyral.LSTMCell], ids=str)
+@for_each("edge_size", [None, 2])
+@for_each("inner", [gyral.GRUCell, partial(gyral.RUMCell, lambd=1.0), gyral.LSTMCell])
 def test_the_fused_loop_of_mage_equals_the_reference(inner: Any, edge_size: int | None) -> None:
     """From a state in the middle of a sequence, with lengths and starts: values, first and second derivatives."""
     found = []
@@ -309,7 +310,7 @@ def test_distances_to_later_steps_are_the_same_edges() -> None:
     assert found == {(a, b, row, kind) for row, own in enumerate(EDGES) for a, b, kind in own}
 
 
-@pytest.mark.parametrize("backend", ["reference", "auto"])
+@for_each("backend", ["reference", "auto"])
 def test_an_edge_from_before_the_first_step_is_refused(backend: str) -> None:
     layer, edges = make(backend, edge_size=2), torch.zeros(STEPS, ROWS, TYPES, 1, dtype=torch.int64)
     edges[2, 1, 0, 0] = 3

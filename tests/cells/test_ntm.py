@@ -14,6 +14,7 @@ from gyral.cells.inputs import MaskedInputs
 from gyral.cells.ntm import NTMCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
+from tests.helpers.loops import for_each
 
 X, N, SLOTS, WIDTH, BATCH, STEPS = 3, 5, 6, 2, 2, 7
 
@@ -103,7 +104,7 @@ def recorded(cell: NTMCell, inputs: Tensor, write: Tensor | None = None) -> tupl
     return outputs, [step.state for step in steps]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options",
     [
         {},
@@ -111,9 +112,8 @@ def recorded(cell: NTMCell, inputs: Tensor, write: Tensor | None = None) -> tupl
         {"max_shift": 0, "initial_memory": "random"},
         {"initial_memory": "learned", "write_heads": 2},
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("masked", [False, True])
+@for_each("masked", [False, True])
 def test_steps_are_the_papers_equations(options: dict[str, Any], masked: bool) -> None:
     cell = randomized(**options)
     inputs = torch.randn(STEPS, BATCH, X).double()
@@ -128,7 +128,7 @@ def test_steps_are_the_papers_equations(options: dict[str, Any], masked: bool) -
             np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("scale", [1.0, 100.0])
+@for_each("scale", [1.0, 100.0])
 def test_weightings_are_distributions(scale: float) -> None:
     cell = randomized(read_heads=2)
     with torch.no_grad():

@@ -11,6 +11,7 @@ from torch import Tensor
 from gyral.cells.on_lstm import ONLSTMCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
+from tests.helpers.loops import for_each
 
 X, BATCH = 3, 4
 
@@ -103,7 +104,7 @@ def gates_seen(cell: ONLSTMCell, scale: float) -> tuple[Tensor, Tensor]:
     return kept.cell, written.cell
 
 
-@pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
+@for_each("scale", [0.1, 1.0, 30.0])
 @pytest.mark.parametrize(("size", "chunk"), [(6, 2), (7, 3), (20, 1)])
 def test_master_gates_rise_and_fall_within_zero_and_one(size: int, chunk: int, scale: float) -> None:
     """A neuron remembers the longer the higher its rank: f̃(1 − ĩ) rises and ĩ(1 − f̃) falls."""
@@ -166,14 +167,14 @@ def test_layer_norm_normalizes_the_gates_but_not_the_master_gates() -> None:
     torch.testing.assert_close(hidden, o.sigmoid() * c.tanh(), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("chunk", [0, -1, 7, 8, 2.0, "3", True], ids=repr)
+@for_each("chunk", [0, -1, 7, 8, 2.0, "3", True])
 def test_bad_chunk_sizes_are_refused_in_one_line(chunk: Any) -> None:
     with pytest.raises(OptionError) as caught:
         ONLSTMCell(X, 7, chunk_size=chunk)
     assert str(caught.value) == f"chunk_size={chunk}: must be an integer from 1 to 6"
 
 
-@pytest.mark.parametrize("size", [1, 0, 2.5], ids=repr)
+@for_each("size", [1, 0, 2.5])
 def test_a_size_without_two_chunks_is_refused(size: Any) -> None:
     with pytest.raises(OptionError, match=rf"^hidden_size={size}: must be an integer ≥ 2$"):
         ONLSTMCell(X, size, chunk_size=1)

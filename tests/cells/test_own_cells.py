@@ -13,6 +13,7 @@ import gyral
 from gyral.cells.base import HiddenState, RecurrentCell
 from gyral.core.errors import OptionError, UserError
 from gyral.nn.recurrent import Recurrent
+from tests.helpers.loops import for_each
 
 X, N = 4, 6
 
@@ -95,7 +96,7 @@ NETWORKS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@for_each("network", NETWORKS)
 def test_every_network_that_is_given_a_cell_checks_it(network: str) -> None:
     make = NETWORKS[network]
     wrong = with_method("step", step(lambda hidden: (hidden[:, :1], HiddenState(hidden))))

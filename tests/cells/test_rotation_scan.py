@@ -10,6 +10,7 @@ from gyral.nn.recurrent import Recurrent
 from gyral.ops import rotation
 from gyral.ops.rotation_scan import cpu, naive, rotation_scan
 from tests.helpers.kernels import prepare_or_skip
+from tests.helpers.loops import for_each
 
 FORMS = ("chunks", "kernel")
 
@@ -64,8 +65,8 @@ def test_the_double_angle_reaches_half_turns_with_finite_gradients() -> None:
     assert all(gradient.abs().max() < 10 for gradient in gradients)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("angle", ["single", "double"])
+@for_each("form", FORMS)
+@for_each("angle", ["single", "double"])
 def test_zero_and_opposite_vectors(angle: str, form: str) -> None:
     cell = RotationScanCell(3, 3, heads=1, angle=angle).double()
     vector = torch.tensor([1.0, -2, 0.5], dtype=torch.float64)

@@ -15,6 +15,7 @@ from gyral.cells.rum import AssociativeState, RUMCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import rotation
+from tests.helpers.loops import for_each
 
 X, N, BATCH, STEPS = 4, 6, 3, 7
 
@@ -140,7 +141,7 @@ OPTION_SETS = [
 ]
 
 
-@pytest.mark.parametrize("options", OPTION_SETS, ids=str)
+@for_each("options", OPTION_SETS)
 def test_equals_algorithm_1(options: dict[str, Any]) -> None:
     cell = RUMCell(X, N, **options).double().eval()
     with torch.no_grad():
@@ -164,7 +165,7 @@ def test_equals_algorithm_1(options: dict[str, Any]) -> None:
 # ---------------------------------------------------------------- parameters
 
 
-@pytest.mark.parametrize("gate", [True, False])
+@for_each("gate", [True, False])
 def test_parameter_shapes(gate: bool) -> None:
     rows = 2 if gate else 1
     cell = RUMCell(X, N, update_gate=gate)
@@ -179,8 +180,8 @@ def test_parameter_shapes(gate: bool) -> None:
     assert added == {f"{norm}.{part}" for norm in norms for part in ("weight", "bias")}
 
 
-@pytest.mark.parametrize("gate", [True, False])
-@pytest.mark.parametrize("initialization", ["one_block", "two_block"])
+@for_each("gate", [True, False])
+@for_each("initialization", ["one_block", "two_block"])
 @pytest.mark.parametrize(("inputs", "size"), [(5, 8), (9, 7), (1, 2), (12, 3)])
 def test_initialization(initialization: str, inputs: int, size: int, gate: bool) -> None:
     cell = RUMCell(inputs, size, initialization=initialization, update_gate=gate)
@@ -213,9 +214,9 @@ def test_initialization(initialization: str, inputs: int, size: int, gate: bool)
     assert cell.bias[-size:].eq(0).all()
 
 
-@pytest.mark.parametrize("lambd", [0.0, 1.0])
-@pytest.mark.parametrize("target", [True, False])
-@pytest.mark.parametrize("embedding", [True, False])
+@for_each("lambd", [0.0, 1.0])
+@for_each("target", [True, False])
+@for_each("embedding", [True, False])
 def test_frozen_kernels_stay(target: bool, embedding: bool, lambd: float) -> None:
     cell = RUMCell(X, N, lambd=lambd, trainable_target=target, trainable_embedding=embedding)
     before = {name: parameter.detach().clone() for name, parameter in cell.named_parameters()}
@@ -260,8 +261,8 @@ def test_freezing_changes_no_output_and_no_other_gradient() -> None:
 # ---------------------------------------------------------------- options
 
 
-@pytest.mark.parametrize("lambd", [0.0, 1.0])
-@pytest.mark.parametrize("eta", [0.3, 1.0, 7.0])
+@for_each("lambd", [0.0, 1.0])
+@for_each("eta", [0.3, 1.0, 7.0])
 def test_time_normalization_sets_the_norm(eta: float, lambd: float) -> None:
     cell = RUMCell(X, N, eta=eta, lambd=lambd, activation="tanh").double()
     outputs, final = run(cell, torch.randn(50, BATCH, X, dtype=torch.float64))
@@ -280,9 +281,9 @@ def test_time_normalization_of_a_zero_vector_is_zero() -> None:
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("backend", ["reference", "fused"])
-@pytest.mark.parametrize("lambd", [0.0, 1.0])
+@for_each("dtype", [torch.float32, torch.float64])
+@for_each("backend", ["reference", "fused"])
+@for_each("lambd", [0.0, 1.0])
 def test_time_normalization_of_a_small_vector_has_a_bounded_gradient(
     lambd: float, backend: str, dtype: torch.dtype
 ) -> None:
@@ -348,7 +349,7 @@ def test_gate_held_shut_is_no_gate() -> None:
         torch.testing.assert_close(run(gated, inputs)[0], run(ungated, inputs)[0], rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("lambd", [0.0, 1.0])
+@for_each("lambd", [0.0, 1.0])
 def test_record_cosines(lambd: float) -> None:
     cell = RUMCell(X, N, lambd=lambd).double()
     inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
@@ -422,7 +423,7 @@ def test_memory_is_the_product_of_the_steps_rotations() -> None:
         torch.testing.assert_close(product, torch.eye(N, dtype=torch.float64).expand_as(product), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("lambd", [1.0, 0.5])
+@for_each("lambd", [1.0, 0.5])
 def test_memory_is_part_of_the_state(lambd: float) -> None:
     cell = RUMCell(X, N, lambd=lambd).double()
     inputs = torch.randn(10, BATCH, X, dtype=torch.float64)

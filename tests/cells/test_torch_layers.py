@@ -16,6 +16,7 @@ from gyral.cells.torch_layer import TorchLayerCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.scan import Shared
+from tests.helpers.loops import for_each
 
 X, N, BATCH, STEPS = 5, 7, 4, 9
 TOLERANCE = 1e-6
@@ -43,7 +44,7 @@ TWINS = [
     )
     for bias in (True, False)
 ]
-every_twin = pytest.mark.parametrize("twin", TWINS, ids=str)
+every_twin = for_each("twin", TWINS)
 
 
 def random_state(cell: TorchLayerCell) -> Any:
@@ -62,8 +63,8 @@ def close(actual: Tensor, expected: Tensor, what: str = "") -> None:
     torch.testing.assert_close(actual, expected, rtol=0, atol=TOLERANCE * scale, msg=lambda m: f"{what}: {m}")
 
 
-@pytest.mark.parametrize("backend", ["reference", "fused"])
-@pytest.mark.parametrize("with_state", [True, False], ids=["state", "zeros"])
+@for_each("backend", ["reference", "fused"])
+@for_each("with_state", [True, False])
 @every_twin
 def test_sequences_agree_with_torch(twin: Twin, with_state: bool, backend: str) -> None:
     layer = twin.layer(X, N, **twin.options)
@@ -127,7 +128,7 @@ def test_initialization_is_torchs(twin: Twin) -> None:
     assert all(parameter.abs().max() <= N**-0.5 for parameter in cell.parameters())
 
 
-@pytest.mark.parametrize("cell", [LSTMCell, GRUCell, RNNCell])
+@for_each("cell", [LSTMCell, GRUCell, RNNCell])
 @pytest.mark.parametrize(
     ("name", "value"),
     [("input_size", 0), ("input_size", 2.0), ("hidden_size", 0), ("hidden_size", "7"), ("bias", 1), ("bias", "no")],
@@ -252,8 +253,8 @@ def test_zoneout_of_the_lstm_keeps_units_of_h_and_c(zoneout: float, zoneout_cell
                 torch.testing.assert_close(leaf, probability * old + (1 - probability) * fresh, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("layer_norm", [False, True], ids=["plain", "layer_norm"])
-@pytest.mark.parametrize("training", [True, False], ids=["training", "test"])
+@for_each("layer_norm", [False, True])
+@for_each("training", [True, False])
 def test_the_hidden_vector_of_the_lstm_uses_the_new_cell_state(training: bool, layer_norm: bool) -> None:
     """Krueger et al. (ICLR 2017), section 3: h takes o ⊙ tanh(f ⊙ c + i ⊙ g), which the zoneout of c does not touch."""
     cell = LSTMCell(X, N, zoneout_cell=0.6, layer_norm=layer_norm).double().train(training)
@@ -274,9 +275,9 @@ def test_zoneout_masks_differ_from_step_to_step() -> None:
     assert cell.eval().sequence_constants(STEPS, 20).zoneout_cell is None
 
 
-@pytest.mark.parametrize("layer_norm", [False, True], ids=["plain", "layer_norm"])
-@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
-@pytest.mark.parametrize("width", [3, 7, 12])
+@for_each("layer_norm", [False, True])
+@for_each("bias", [False, True])
+@for_each("width", [3, 7, 12])
 def test_orthogonal_initialization(width: int, bias: bool, layer_norm: bool) -> None:
     has_place = bias or layer_norm
     with contextlib.nullcontext() if has_place else pytest.warns(UserWarning, match="has no forget bias"):
@@ -299,7 +300,7 @@ def test_orthogonal_initialization(width: int, bias: bool, layer_norm: bool) -> 
         assert (cell.norm_cell.bias == 0).all()
 
 
-@pytest.mark.parametrize("cell", [LSTMCell, GRUCell, RNNCell])
+@for_each("cell", [LSTMCell, GRUCell, RNNCell])
 def test_recurrent_dropout_drops_the_same_units_at_all_steps(cell: type[TorchLayerCell]) -> None:
     rows, size, probability = 30, 40, 0.4
     model = Recurrent(lambda width: cell(width, size, recurrent_dropout=probability).double(), X, backend="reference")
@@ -330,7 +331,7 @@ def test_recurrent_dropout_drops_the_same_units_at_all_steps(cell: type[TorchLay
     assert torch.equal(*entered[0])
 
 
-@pytest.mark.parametrize("cell", [LSTMCell, GRUCell])
+@for_each("cell", [LSTMCell, GRUCell])
 def test_recurrent_dropout_acts_on_the_recurrent_weights_alone(cell: type[TorchLayerCell]) -> None:
     """With all units dropped, weights see zeros, but what carries the state on, (1 − z) or c, sees it whole."""
     made = cell(X, N, recurrent_dropout=0.5).double()
@@ -346,8 +347,8 @@ def test_recurrent_dropout_acts_on_the_recurrent_weights_alone(cell: type[TorchL
     torch.testing.assert_close(dropped, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("cell", [GRUCell, RNNCell])
-@pytest.mark.parametrize("options", [{"layer_norm": True}, {"layer_norm": True, "zoneout": 0.1}], ids=str)
+@for_each("cell", [GRUCell, RNNCell])
+@for_each("options", [{"layer_norm": True}, {"layer_norm": True, "zoneout": 0.1}])
 def test_options_without_kernels_are_named(cell: type[TorchLayerCell], options: dict[str, Any]) -> None:
     assert cell(X, N).fused_unsupported_reason() is None
     layer = f"torch.nn.{cell.__name__.removesuffix('Cell')}"
@@ -358,7 +359,7 @@ def test_options_without_kernels_are_named(cell: type[TorchLayerCell], options: 
         Recurrent(lambda width: cell(width, N, **options), X, backend="fused")
 
 
-@pytest.mark.parametrize("cell", [LSTMCell, GRUCell, RNNCell])
+@for_each("cell", [LSTMCell, GRUCell, RNNCell])
 @pytest.mark.parametrize(
     ("name", "value"),
     [("layer_norm", 1), ("zoneout", 1.0), ("zoneout", -0.1), ("recurrent_dropout", 1.0), ("recurrent_dropout", "0.1")],
@@ -399,7 +400,7 @@ def test_kernels_run_where_torchs_layer_lacks_an_option(
     assert Recurrent(lambda width: cell(width, N, **options), X).backend == "fused"
 
 
-@pytest.mark.parametrize("lengths", [None, torch.tensor([3, 9, 1, 9])], ids=["whole", "lengths"])
+@for_each("lengths", [None, torch.tensor([3, 9, 1, 9])])
 @every_twin
 def test_torchs_layer_runs_where_there_are_no_kernels(
     monkeypatch: pytest.MonkeyPatch, twin: Twin, lengths: Tensor | None

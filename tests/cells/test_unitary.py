@@ -19,6 +19,7 @@ from gyral.core.errors import OptionError
 from gyral.figures.landscape import phases_of
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import unitary
+from tests.helpers.loops import for_each
 from tests.ops.test_unitary import (
     dense_dft,
     dense_exponential,
@@ -65,7 +66,7 @@ EUNNS = [kind for kind in KINDS if "capacity" in kind.options]
 FAMILIES = [Kind(URNNCell, {}), Kind(FullURNNCell, {}), Kind(EURNNCell, {}), Kind(GORUCell, {})]
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
-every_family = pytest.mark.parametrize("kind", FAMILIES, ids=str)
+every_family = for_each("kind", FAMILIES)
 
 
 def numbers(parameter: Tensor) -> np.ndarray:
@@ -193,7 +194,7 @@ def test_goru_with_layer_norm_equals_the_formula() -> None:
         np.testing.assert_allclose(outputs, written_out(kind, cell, inputs, hidden), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 8, 13])
+@for_each("size", [1, 2, 5, 8, 13])
 @every_family
 def test_equals_the_formula_at_odd_and_even_sizes(kind: Kind, size: int) -> None:
     for capacity in (1, size, "fft") if kind.cell in (EURNNCell, GORUCell) else (None,):
@@ -222,7 +223,7 @@ def test_matrix_is_the_operator(kind: Kind) -> None:
     torch.testing.assert_close(matrix.mH @ matrix, torch.eye(N, dtype=matrix.dtype), rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("kind", EUNNS, ids=str)
+@for_each("kind", EUNNS)
 def test_a_unit_without_partner_passes_through(kind: Kind) -> None:
     size = 9
     cell = Kind(kind.cell, kind.options | {"capacity": 1}).make(hidden_size=size).double()
@@ -298,7 +299,7 @@ def test_the_full_matrix_starts_with_eigenvectors_that_prefer_no_unit() -> None:
     assert 1.8 < fourth < 2.2
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FAMILIES if kind.cell is not GORUCell], ids=str)
+@for_each("kind", [kind for kind in FAMILIES if kind.cell is not GORUCell])
 def test_input_kernel_is_xavier_uniform_and_bias_zero(kind: Kind) -> None:
     cell = kind.make(input_size=60, hidden_size=90)
     assert_uniform(cell.weight_ih, math.sqrt(6 / (60 + 180)))
@@ -363,7 +364,7 @@ def test_phases_are_parameters_that_turn_the_outputs(kind: Kind) -> None:
         torch.testing.assert_close(run(cell, inputs, hidden).detach(), before, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.cell is not FullURNNCell], ids=str)
+@for_each("kind", [kind for kind in KINDS if kind.cell is not FullURNNCell])
 def test_phases_are_angles(kind: Kind) -> None:
     cell = kind.make().double()
     inputs, hidden = random_run(cell)
@@ -377,7 +378,7 @@ def test_phases_are_angles(kind: Kind) -> None:
 # ---------------------------------------------------------------- masks
 
 
-@pytest.mark.parametrize("kind", COMPLEX, ids=str)
+@for_each("kind", COMPLEX)
 def test_masks_treat_complex_units_as_one(kind: Kind) -> None:
     cell = kind.make(zoneout=0.4, recurrent_dropout=0.3).train()
     masks = cell.sequence_constants(6, BATCH).masks
@@ -510,8 +511,8 @@ def test_the_matrix_stays_unitary_through_10000_steps(kind: Kind, size: int) -> 
 # ---------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize("value", [0, -1, N + 1, 1000, 2.0, True, None, "full", "FFT", "2", ""], ids=repr)
-@pytest.mark.parametrize("cell", [EURNNCell, GORUCell])
+@for_each("value", [0, -1, N + 1, 1000, 2.0, True, None, "full", "FFT", "2", ""])
+@for_each("cell", [EURNNCell, GORUCell])
 def test_capacities_out_of_range_are_refused_in_one_line(cell: type[RecurrentCell], value: Any) -> None:
     with pytest.raises(OptionError) as caught:
         cell(X, N, capacity=value)

@@ -12,6 +12,7 @@ from gyral.cells.base import AssociativeState
 from gyral.cells.weinet import WeiNetCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
+from tests.helpers.loops import for_each
 
 X, N, BATCH, STEPS = 4, 6, 3, 7
 with_and_without_norm = pytest.mark.parametrize("layer_norm", [True, False], ids=["norm", "plain"])
@@ -83,7 +84,7 @@ def written_out(
     return outputs, np.stack(hiddens), np.stack(memories)
 
 
-@pytest.mark.parametrize("zoneout", [0.0, 0.3])
+@for_each("zoneout", [0.0, 0.3])
 @with_and_without_norm
 def test_equals_the_equations(layer_norm: bool, zoneout: float) -> None:
     cell = randomized(layer_norm=layer_norm, zoneout=zoneout).eval()

@@ -13,6 +13,7 @@ from gyral.core.errors import OptionError
 from gyral.models.attention import Attention, LastStep, RotationalAttention
 from gyral.models.sequence import SequenceModel
 from gyral.ops.rotation import matrix
+from tests.helpers.loops import for_each
 
 READOUTS = [LastStep, Attention, RotationalAttention]
 ATTENTIONS = [Attention, RotationalAttention]
@@ -36,7 +37,7 @@ def test_the_last_step_alone_is_read() -> None:
     torch.testing.assert_close(readout(outputs, inputs), readout.dense(outputs[-1]), rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("kind", ATTENTIONS)
+@for_each("kind", ATTENTIONS)
 def test_attention_is_its_equations(kind: type) -> None:
     readout = made(kind)
     outputs, inputs = sequences()
@@ -51,7 +52,7 @@ def test_attention_is_its_equations(kind: type) -> None:
         torch.testing.assert_close(logits[row], expected, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("kind", ATTENTIONS)
+@for_each("kind", ATTENTIONS)
 def test_weights_are_a_distribution_over_the_steps_before_the_last(kind: type) -> None:
     outputs, _ = sequences()
     weights = made(kind).weights(outputs, LENGTHS)
@@ -67,7 +68,7 @@ def test_weights_are_a_distribution_over_the_steps_before_the_last(kind: type) -
     torch.testing.assert_close(made(kind).weights(outputs), expected)
 
 
-@pytest.mark.parametrize("kind", READOUTS)
+@for_each("kind", READOUTS)
 def test_gradients_agree_with_finite_differences(kind: type) -> None:
     readout = made(kind)
     names, parameters = zip(*readout.named_parameters(), strict=True)
@@ -79,7 +80,7 @@ def test_gradients_agree_with_finite_differences(kind: type) -> None:
     assert torch.autograd.gradcheck(logits, arguments)
 
 
-@pytest.mark.parametrize("kind", READOUTS)
+@for_each("kind", READOUTS)
 def test_padding_changes_nothing_and_gets_no_gradient(kind: type) -> None:
     readout = made(kind)
     outputs, inputs = sequences()
@@ -97,7 +98,7 @@ def test_padding_changes_nothing_and_gets_no_gradient(kind: type) -> None:
     torch.testing.assert_close(readout(*longer, LENGTHS), logits, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("kind", ATTENTIONS)
+@for_each("kind", ATTENTIONS)
 def test_a_query_without_a_story_has_no_context(kind: type) -> None:
     readout = made(kind)
     outputs, inputs = sequences()
@@ -129,8 +130,8 @@ def test_the_rotation_keeps_the_norm_of_the_query() -> None:
 gru = functools.partial(GRUCell, hidden_size=H)
 
 
-@pytest.mark.parametrize("readout", READOUTS)
-@pytest.mark.parametrize("options", [{}, {"embedding_size": 3, "num_layers": 2}, {"bidirectional": True}])
+@for_each("readout", READOUTS)
+@for_each("options", [{}, {"embedding_size": 3, "num_layers": 2}, {"bidirectional": True}])
 def test_a_model_has_one_prediction_a_sequence(readout: Any, options: dict[str, Any]) -> None:
     model = SequenceModel(gru, 9, OUT, readout=readout, **options).double().eval()
     tokens = torch.randint(1, 9, (BATCH, STEPS, 3))
@@ -145,7 +146,7 @@ def test_a_model_has_one_prediction_a_sequence(readout: Any, options: dict[str, 
 
 
 @pytest.mark.parametrize(("pooling", "count"), [("mean", 3), ("sum", 1)])
-@pytest.mark.parametrize("embedding_size", [None, 4])
+@for_each("embedding_size", [None, 4])
 def test_a_step_of_several_tokens_pools_their_vectors(embedding_size: int | None, pooling: str, count: int) -> None:
     model = SequenceModel(gru, 9, OUT, embedding_size=embedding_size, pooling=pooling).double()
     tokens = torch.tensor([[[3, 5, 5, 0], [7, 0, 0, 0], [0, 0, 0, 0]]])

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from gyral.core.errors import OptionError
 from gyral.models.self_attention import AverageAttention, SelfAttention
 from gyral.nn.recurrent import reorder
+from tests.helpers.loops import for_each
 
 X, N, H, T, B = 6, 8, 2, 7, 3
 LENGTHS = torch.tensor([T, 4, 1])
@@ -18,7 +19,7 @@ LAYERS: dict[str, Any] = {
     "limited": lambda: SelfAttention(X, N, heads=H, kernel_size=3),
     "average": lambda: AverageAttention(X, N),
 }
-every_layer = pytest.mark.parametrize("name", LAYERS)
+every_layer = for_each("name", LAYERS)
 
 
 def made(name: str) -> Any:
@@ -30,8 +31,8 @@ def inputs() -> Tensor:
     return torch.randn(T, B, X, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("name", ["self-attention", "limited"])
-@pytest.mark.parametrize("centered", [False, True])
+@for_each("name", ["self-attention", "limited"])
+@for_each("centered", [False, True])
 @torch.no_grad()
 def test_the_equations_of_self_attention_by_hand(name: str, centered: bool) -> None:
     layer = made(name)

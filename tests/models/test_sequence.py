@@ -14,6 +14,7 @@ from gyral.cells.rnn import RNNCell
 from gyral.cells.rum import RUMCell
 from gyral.core.errors import OptionError
 from gyral.models.sequence import SequenceModel
+from tests.helpers.loops import for_each
 
 V, N, OUT, BATCH, STEPS = 11, 6, 5, 4, 8
 gru = functools.partial(GRUCell, hidden_size=N)
@@ -23,10 +24,10 @@ def count(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("num_layers", [1, 2])
-@pytest.mark.parametrize("embedding_size", [None, 3])
-@pytest.mark.parametrize("cell", [gru, functools.partial(RUMCell, hidden_size=N, lambd=1.0)], ids=["gru", "rum"])
+@for_each("bidirectional", [False, True])
+@for_each("num_layers", [1, 2])
+@for_each("embedding_size", [None, 3])
+@for_each("cell", [gru, functools.partial(RUMCell, hidden_size=N, lambd=1.0)])
 def test_shapes(cell: Any, embedding_size: int | None, num_layers: int, bidirectional: bool) -> None:
     model = SequenceModel(
         cell, V, OUT, embedding_size=embedding_size, num_layers=num_layers, bidirectional=bidirectional
@@ -130,7 +131,7 @@ def rum_parameters(inputs: int, gates: int = 2, norms: int = 0) -> int:
     return (gates + 1) * (inputs * N + N) + gates * N * N + norms * 2 * N
 
 
-@pytest.mark.parametrize("embedding_size", [None, 3])
+@for_each("embedding_size", [None, 3])
 @pytest.mark.parametrize(
     ("cell", "expected"),
     [
@@ -197,7 +198,7 @@ def test_every_option_has_an_effect() -> None:
     torch.testing.assert_close(run(backend="reference")[0], run(backend="fused")[0], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("tied", [False, True])
+@for_each("tied", [False, True])
 def test_orthogonal_initialization_of_embedding_and_head(tied: bool) -> None:
     width = 12
     model = SequenceModel(
@@ -260,13 +261,13 @@ def test_tied_weights_are_one_parameter_that_both_ends_train() -> None:
     assert rows == [0, 1], "the token that was read and the one that was predicted"
 
 
-@pytest.mark.parametrize("sizes", [{"embedding_size": N + 1}, {"embedding_size": N, "output_size": V + 1}])
+@for_each("sizes", [{"embedding_size": N + 1}, {"embedding_size": N, "output_size": V + 1}])
 def test_weights_are_tied_only_where_the_sizes_allow(sizes: dict[str, int]) -> None:
     with pytest.raises(OptionError, match=r"tied=True: the embedding is \(11, \d\) and the head \(1[12], 6\)"):
         SequenceModel(gru, V, **{"output_size": V, **sizes}, tied=True)
 
 
-@pytest.mark.parametrize("embedding_size", [None, 7])
+@for_each("embedding_size", [None, 7])
 def test_embedding_dropout_drops_all_occurrences_of_a_token(embedding_size: int | None) -> None:
     model = SequenceModel(gru, V, OUT, embedding_size=embedding_size, embedding_dropout=0.5)
     seen = []
@@ -280,8 +281,8 @@ def test_embedding_dropout_drops_all_occurrences_of_a_token(embedding_size: int 
     assert torch.equal(share[:, 0], share[:, 1])
 
 
-@pytest.mark.parametrize("backend", ["reference", "fused"])
-@pytest.mark.parametrize("cell", [GRUCell, LSTMCell, RNNCell, RUMCell])
+@for_each("backend", ["reference", "fused"])
+@for_each("cell", [GRUCell, LSTMCell, RNNCell, RUMCell])
 def test_weight_drop_draws_recurrent_weights_once_a_sequence(cell: Any, backend: str) -> None:
     options = {"weight_drop": 0.4, "backend": backend}
     model = SequenceModel(functools.partial(cell, hidden_size=N), V, OUT, **options).double()

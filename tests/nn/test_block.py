@@ -15,6 +15,7 @@ from gyral.cells.lstm import LSTMCell
 from gyral.cells.rum import RUMCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
+from tests.helpers.loops import for_each
 from tests.helpers.running import build_task
 
 T, B, X, N = 5, 3, 2, 4
@@ -25,7 +26,7 @@ CELLS = {
     "light_conv": partial(LightConvCell, hidden_size=N, kernel_size=3),
     "lantm": partial(LANTMCell, hidden_size=N, width=3, capacity=8),
 }
-every_cell = pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
+every_cell = for_each("cell", CELLS.values())
 
 
 def made(cell: Any = CELLS["gru"], **options: Any) -> Recurrent:
@@ -100,7 +101,7 @@ def test_two_pieces_equal_one_whole(cell: Any) -> None:
     torch.testing.assert_close((torch.cat([head, tail]), last), (whole, final))
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
+@for_each("bidirectional", [False, True])
 def test_lengths_and_starts(bidirectional: bool) -> None:
     model = made(bidirectional=bidirectional)
     lengths = torch.tensor([5, 2, 3])
@@ -147,7 +148,7 @@ def test_the_size_of_the_first_cell_draws_no_random_numbers() -> None:
     assert any(not torch.equal(drawn[name], weight) for name, weight in again.items())
 
 
-@pytest.mark.parametrize("model", ["gru", "dynamic_conv"])
+@for_each("model", ["gru", "dynamic_conv"])
 def test_a_block_is_an_option_of_the_model(model: str) -> None:
     options = ("model.block=prenorm", "model.num_layers=2", "model.cell.hidden_size=8")
     task = build_task("task=copy", f"model={model}", *options)

@@ -16,6 +16,7 @@ from gyral.cells.lstm import LSTMCell
 from gyral.cells.rum import RUMCell
 from gyral.nn.dropout import SequenceDropout
 from gyral.nn.recurrent import Recurrent
+from tests.helpers.loops import for_each
 
 STEPS, BATCH, X, N = 5, 3, 4, 6
 CELLS: dict[str, Any] = {
@@ -32,7 +33,7 @@ def make(name: str, backend: str) -> Recurrent:
     return Recurrent(CELLS[name], X, 2, backend=backend, **options).double()
 
 
-@pytest.mark.parametrize("locked", [False, True])
+@for_each("locked", [False, True])
 def test_dropout_of_a_sequence_drops_others_at_each_step_or_the_same(locked: bool) -> None:
     dropout = SequenceDropout(0.25, locked)
     vectors = torch.full((40, 30, 50), 3.0)
@@ -46,7 +47,7 @@ def test_dropout_of_a_sequence_drops_others_at_each_step_or_the_same(locked: boo
     assert SequenceDropout(0.0).train()(vectors) is vectors
 
 
-@pytest.mark.parametrize("name", CELLS)
+@for_each("name", CELLS)
 def test_one_seed_gives_the_same_noise_on_every_backend(name: str) -> None:
     reference, fused = (make(name, backend) for backend in ("reference", "fused"))
     fused.load_state_dict(reference.state_dict())

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 import gyral
 from gyral.core.errors import UserError
 from gyral.nn.layers import Layer
+from tests.helpers.loops import for_each
 
 T, B, X, N = 4, 3, 5, 8
 LAYERS = {
@@ -134,7 +135,7 @@ def test_autocast(name: str, backend: str) -> None:
         check(name, backend, torch.float32, autocast)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@for_each("name", LAYERS)
 def test_fused_trains_in_half_precision_or_refuses_in_one_line(name: str) -> None:
     for dtype in HALF:
         message = refusal(name, "fused", dtype)

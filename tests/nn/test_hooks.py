@@ -16,14 +16,15 @@ from gyral.cells.lstm import LSTMCell
 from gyral.cells.rum import RUMCell
 from gyral.core.errors import UserError
 from gyral.nn.recurrent import Recurrent
+from tests.helpers.loops import for_each
 
 X, N, BATCH, STEPS = 3, 4, 2, 5
 CELLS: dict[str, Callable[[int], RecurrentCell]] = {
     "rum": partial(RUMCell, hidden_size=N),
     "gru": partial(GRUCell, hidden_size=N),
 }
-every_run = pytest.mark.parametrize("backend", ["reference", "fused"])
-every_cell = pytest.mark.parametrize("name", CELLS)
+every_run = for_each("backend", ["reference", "fused"])
+every_cell = for_each("name", CELLS)
 
 
 def holder(cell: Any) -> tuple[nn.Module, str]:
@@ -44,7 +45,7 @@ class Mask(nn.Module):
 
 @every_run
 @every_cell
-@pytest.mark.parametrize("kind", ["spectral_norm", "weight_norm", "orthogonal"])
+@for_each("kind", ["spectral_norm", "weight_norm", "orthogonal"])
 def test_a_parametrized_weight_is_the_one_that_the_layer_reads_in_training(kind: str, name: str, backend: str) -> None:
     model = Recurrent(CELLS[name], X, backend=backend).double()
     weight = holder(model.cells[0])
@@ -96,7 +97,7 @@ REPLACED: dict[str, tuple[Callable[..., Any], str]] = {
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
 @every_run
 @every_cell
-@pytest.mark.parametrize("kind", REPLACED)
+@for_each("kind", REPLACED)
 def test_weights_that_a_hook_computes_are_refused_with_their_replacement(kind: str, name: str, backend: str) -> None:
     model = Recurrent(CELLS[name], X, backend=backend)
     apply, replacement = REPLACED[kind]
@@ -115,7 +116,7 @@ REGISTER = (
 
 
 @every_run
-@pytest.mark.parametrize("register", REGISTER)
+@for_each("register", REGISTER)
 def test_hooks_of_cells_are_refused_and_those_of_the_network_called(register: str, backend: str) -> None:
     model = Recurrent(CELLS["rum"], X, backend=backend)
     inputs = torch.randn(STEPS, BATCH, X, requires_grad=True)

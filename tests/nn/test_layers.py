@@ -114,9 +114,9 @@ def check_unbatched_inputs_are_a_batch_of_one(layer: layers.Layer) -> None:
     layer.batch_first = False
 
 
-@pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("is_sorted", [False, True])
-@pytest.mark.parametrize("name", ["GRU", "LSTM"])
+@for_each("batch_first", [False, True])
+@for_each("is_sorted", [False, True])
+@for_each("name", ["GRU", "LSTM"])
 def test_packed_sequences_as_in_torch(name: str, is_sorted: bool, batch_first: bool) -> None:
     layer = make(name, X, N, 2, bidirectional=True, batch_first=batch_first)
     other = TORCH[name](X, N, 2, bidirectional=True, batch_first=batch_first, dtype=torch.float64)
@@ -200,8 +200,8 @@ def test_wrong_states_are_refused_in_one_line(state: Any, given: str) -> None:
 # ---------------------------------------------------------------- as torch.nn
 
 
-@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False}], ids=str)
-@pytest.mark.parametrize("name", TORCH)
+@for_each("options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False}])
+@for_each("name", TORCH)
 def test_the_state_dict_of_torch(name: str, options: dict[str, Any]) -> None:
     other = TORCH[name](X, N, dtype=torch.float64, **options)
     inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
@@ -473,7 +473,7 @@ def test_dropout_with_one_layer_warns() -> None:
         gyral.RUM(3, 4, num_layers=2, dropout=0.5)
 
 
-@pytest.mark.parametrize("name", ["RUM", "FastWeights", "WeiNet"])
+@for_each("name", ["RUM", "FastWeights", "WeiNet"])
 def test_the_last_part_of_a_state_is_not_taken_for_the_hidden_vectors(name: str) -> None:
     outputs, state = LAYERS[name](3, 4, 2, **({"lambd": 1.0} if name == "RUM" else {}))(torch.randn(5, 2, 3))
     torch.testing.assert_close(state.hidden[-1], outputs[-1])

@@ -22,6 +22,7 @@ from gyral.cells.rum import RUMCell
 from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent, detach, reorder
 from gyral.ops.sequences import reverse
+from tests.helpers.loops import for_each
 
 X, N, BATCH, STEPS = 3, 4, 5, 6
 LENGTHS = torch.tensor([3, STEPS, 1, 4, 3])
@@ -83,10 +84,10 @@ def copy_from_torch(model: Recurrent, layer: nn.RNNBase) -> None:
 # ---------------------------------------------------------------- as torch.nn
 
 
-@pytest.mark.parametrize("backend", ["reference", "fused"])
-@pytest.mark.parametrize("ragged", [False, True], ids=["whole", "lengths"])
-@pytest.mark.parametrize("bidirectional", [False, True], ids=["forward, time first", "bidirectional, batch first"])
-@pytest.mark.parametrize("kind", ["gru", "lstm"])
+@for_each("backend", ["reference", "fused"])
+@for_each("ragged", [False, True])
+@for_each("bidirectional", [False, True])
+@for_each("kind", ["gru", "lstm"])
 def test_equals_torchs_layer(kind: str, bidirectional: bool, ragged: bool, backend: str) -> None:
     batch_first = bidirectional
     torch_class = {"gru": nn.GRU, "lstm": nn.LSTM}[kind]
@@ -270,8 +271,8 @@ WRONG_LENGTHS = [
 ]
 
 
-@pytest.mark.parametrize("lengths", WRONG_LENGTHS, ids=str)
-@pytest.mark.parametrize("backend", ["reference", "fused"])
+@for_each("lengths", WRONG_LENGTHS)
+@for_each("backend", ["reference", "fused"])
 def test_wrong_lengths_are_refused(backend: str, lengths: list[Any]) -> None:
     model = make("gru", backend)
     with pytest.raises(ValueError, match=f"^lengths must be {BATCH} integers from 0 to {STEPS}$"):
@@ -280,7 +281,7 @@ def test_wrong_lengths_are_refused(backend: str, lengths: list[Any]) -> None:
         model(torch.randn(STEPS, BATCH, X, dtype=torch.float64), lengths=lengths)
 
 
-@pytest.mark.parametrize("kind", [list, tuple, lambda lengths: torch.tensor(lengths, dtype=torch.int32)])
+@for_each("kind", [list, tuple, lambda lengths: torch.tensor(lengths, dtype=torch.int32)])
 def test_lengths_may_have_any_integer_dtype(kind: Callable[[list[int]], Any]) -> None:
     model = make("gru")
     inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
@@ -379,7 +380,7 @@ def test_wrong_starts_are_refused() -> None:
 # ---------------------------------------------------------------- arguments
 
 
-@pytest.mark.parametrize("backend", ["reference", "fused"])
+@for_each("backend", ["reference", "fused"])
 def test_inputs_of_another_form_are_refused_in_one_line(backend: str) -> None:
     model = make("rum", backend)
     for shape in ((STEPS, X), (STEPS, BATCH, X + 1), (X,), (1, STEPS, BATCH, X)):
@@ -446,7 +447,7 @@ def test_transforms_of_torch_func(name: str, backend: str) -> None:
             torch.func.grad(lambda given: model(given)[0].sum())(inputs)
 
 
-@pytest.mark.parametrize("entries", [0, 1, 3])
+@for_each("entries", [0, 1, 3])
 def test_a_state_of_the_wrong_length_is_refused(entries: int) -> None:
     model = make("gru", num_layers=2)
     state = model.init_state(BATCH)[:1] * entries
@@ -581,8 +582,8 @@ def slice_of(inputs: dict[str, Tensor], steps: slice, picked: slice) -> dict[str
     return {name: leaf[steps, picked] for name, leaf in inputs.items()}
 
 
-@pytest.mark.parametrize("bidirectional", [False, True], ids=["forward", "bidirectional"])
-@pytest.mark.parametrize("num_layers", [1, 2])
+@for_each("bidirectional", [False, True])
+@for_each("num_layers", [1, 2])
 def test_structured_inputs_and_states(num_layers: int, bidirectional: bool) -> None:
     factory = functools.partial(TapeCell, hidden_size=N)
     model = Recurrent(factory, X, num_layers, bidirectional).double()
