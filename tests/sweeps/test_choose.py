@@ -32,13 +32,14 @@ TABLE: dict[str, Any] = {
     "choose": {"optimizer.lr": [0.001, 1000.0], "seed": 0},
     "protocol": {
         "task": "group",
+        "task.test_factors": [1, 2],
         "model.cell.hidden_size": 4,
         "trainer.val_check_interval": 2,
         "trainer.accelerator": "cpu",
     },
     "rows": {"gru": {"name": "A GRU", "model": "gru"}, "lstm": {"model": "lstm"}},
 }
-SMALL = ("task.length=4", "task.test_factors=[1,2]", "task.batch_size=2", "task.val_batches=1", "task.test_batches=1")
+SMALL = ("task.length=4", "task.batch_size=2", "task.val_batches=1", "task.test_batches=1")
 GIVEN = ("sweep=tiny", *SMALL, "logger=none", "~callbacks.progress_bar")
 
 
