@@ -226,11 +226,11 @@ def test_compiled_step_equals_the_reference() -> None:
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("input_size", 0), ("hidden_size", 0), ("slots", 0), ("width", 0), ("width", 2.5), ("read_heads", 0)],
+@for_each(
+    "given", [("input_size", 0), ("hidden_size", 0), ("slots", 0), ("width", 0), ("width", 2.5), ("read_heads", 0)]
 )
-def test_bad_options_are_refused_in_one_line(name: str, value: Any) -> None:
+def test_bad_options_are_refused_in_one_line(given: tuple[str, Any]) -> None:
+    name, value = given
     with pytest.raises(OptionError) as caught:
         DNCCell(**{"input_size": X, "hidden_size": N, name: value})
     assert str(caught.value).startswith(f"{name}={value}: must be ")

@@ -219,8 +219,8 @@ def test_a_class_that_is_no_cell_is_refused_in_one_line(case: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("cell", "options"),
+@for_each(
+    "given",
     [
         ("torch.nn.GRUCell", {"layer_norm": True}),
         ("torch.nn.GRUCell", {"hidden_size": 4}),
@@ -228,9 +228,9 @@ def test_a_class_that_is_no_cell_is_refused_in_one_line(case: str) -> None:
         (OWN, {"rates": 0.5}),
         ("torch.nn.RNNCell", {"nonlinearity": "sine"}),
     ],
-    ids=str,
 )
-def test_options_that_a_cell_does_not_take_are_refused_in_one_line(cell: str, options: dict[str, Any]) -> None:
+def test_options_that_a_cell_does_not_take_are_refused_in_one_line(given: tuple[str, dict[str, Any]]) -> None:
+    cell, options = given
     with pytest.raises(OptionError) as caught:
         ExternalCell(X, N, cell=cell, options=options)
     said = str(caught.value)

@@ -221,12 +221,22 @@ def test_a_nested_hidden_size_is_refused_in_one_line(part: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("num_fast", 1), ("num_fast", 0), ("num_fast", 2.0), ("slow_size", 0), ("slow_size", "4"), ("dropout", 1.0),
-     ("dropout", -0.1), ("hidden_size", 0), ("input_size", 0)],
-)  # fmt: skip
-def test_bad_options_are_refused_in_one_line(name: str, value: Any) -> None:
+@for_each(
+    "given",
+    [
+        ("num_fast", 1),
+        ("num_fast", 0),
+        ("num_fast", 2.0),
+        ("slow_size", 0),
+        ("slow_size", "4"),
+        ("dropout", 1.0),
+        ("dropout", -0.1),
+        ("hidden_size", 0),
+        ("input_size", 0),
+    ],
+)
+def test_bad_options_are_refused_in_one_line(given: tuple[str, Any]) -> None:
+    name, value = given
     options = {"input_size": X, "hidden_size": N, "fast": LSTMCell, "slow": GRUCell, name: value}
     with pytest.raises(OptionError) as caught:
         FSRNNCell(**options)
@@ -252,8 +262,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("model", "override"), REFUSED, ids=[f"{model} {override}" for model, override in REFUSED])
-def test_nested_options_are_refused_by_their_whole_key(model: str, override: str) -> None:
+@for_each("given", REFUSED)
+def test_nested_options_are_refused_by_their_whole_key(given: tuple[str, str]) -> None:
+    model, override = given
     config = compose_config(f"model={model}", "model.cell.hidden_size=6")
     key, _, value = override.removeprefix("+").partition("=")
     OmegaConf.update(config, key, yaml.safe_load(value), force_add=override.startswith("+"))

@@ -191,8 +191,9 @@ def test_both_directions_and_packed_rows_take_the_mask() -> None:
     torch.testing.assert_close(padded, layer(MaskedInputs(inputs, mask), lengths=lengths)[0])
 
 
-@pytest.mark.parametrize(("option", "value"), [("group", "SO(3)"), ("weighting", "cosine"), ("forget", 200)])
-def test_wrong_options(option: str, value: Any) -> None:
+@for_each("given", [("group", "SO(3)"), ("weighting", "cosine"), ("forget", 200)])
+def test_wrong_options(given: tuple[str, Any]) -> None:
+    option, value = given
     with pytest.raises(OptionError, match=f"^{option}="):
         LANTMCell(X, N, **{option: value})
 

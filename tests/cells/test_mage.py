@@ -326,8 +326,8 @@ def test_an_edge_from_before_the_first_step_is_refused(backend: str) -> None:
         layer(LinkedInputs(inputs(), edges))
 
 
-@pytest.mark.parametrize(
-    ("edges", "message"),
+@for_each(
+    "given",
     [
         (torch.zeros(STEPS, ROWS, 3, 1, dtype=torch.int64), "^edge_types=2: must be 3, the types of the edges$"),
         (torch.zeros(STEPS, ROWS, 2, dtype=torch.int64), r"of shape \(9, 3, 2\), must be distances"),
@@ -337,13 +337,14 @@ def test_an_edge_from_before_the_first_step_is_refused(backend: str) -> None:
         ([(0, 1)], "^edges are a list, must be gyral.Edges or a tensor$"),
     ],
 )
-def test_wrong_edges_are_refused(edges: Any, message: str) -> None:
+def test_wrong_edges_are_refused(given: tuple[Any, str]) -> None:
+    edges, message = given
     with pytest.raises(ValueError, match=message):
         make(edge_size=2)(LinkedInputs(inputs(), edges))
 
 
-@pytest.mark.parametrize(
-    ("cell", "options", "message"),
+@for_each(
+    "given",
     [
         (
             MAGEGRUCell,
@@ -356,7 +357,8 @@ def test_wrong_edges_are_refused(edges: Any, message: str) -> None:
         (MAGECell, {"cell": gyral.NTMCell, "edge_size": 2}, "cell=NTMCell: must have a hidden vector of size 7"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(cell: Any, options: dict[str, Any], message: str) -> None:
+def test_options_that_do_not_fit_are_refused(given: tuple[Any, dict[str, Any], str]) -> None:
+    cell, options, message = given
     with pytest.raises(OptionError, match=f"^{message}"):
         cell(INPUTS, UNITS, **options)
 

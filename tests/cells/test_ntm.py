@@ -226,8 +226,9 @@ BAD_OPTIONS: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), BAD_OPTIONS, ids=str)
-def test_bad_options_are_refused_in_one_line(name: str, value: Any) -> None:
+@for_each("given", BAD_OPTIONS)
+def test_bad_options_are_refused_in_one_line(given: tuple[str, Any]) -> None:
+    name, value = given
     with pytest.raises(OptionError) as caught:
         NTMCell(**{"input_size": X, "hidden_size": N, name: value})
     assert str(caught.value).startswith(f"{name}={value}: must be ")

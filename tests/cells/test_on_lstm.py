@@ -105,9 +105,10 @@ def gates_seen(cell: ONLSTMCell, scale: float) -> tuple[Tensor, Tensor]:
 
 
 @for_each("scale", [0.1, 1.0, 30.0])
-@pytest.mark.parametrize(("size", "chunk"), [(6, 2), (7, 3), (20, 1)])
-def test_master_gates_rise_and_fall_within_zero_and_one(size: int, chunk: int, scale: float) -> None:
+@for_each("given", [(6, 2), (7, 3), (20, 1)])
+def test_master_gates_rise_and_fall_within_zero_and_one(given: tuple[int, int], scale: float) -> None:
     """A neuron remembers the longer the higher its rank: f̃(1 − ĩ) rises and ĩ(1 − f̃) falls."""
+    size, chunk = given
     kept, written = gates_seen(ONLSTMCell(X, size, chunk_size=chunk).double(), scale)
     rounding = 1e-12
     for gate in (kept, written):
@@ -124,8 +125,9 @@ def test_master_gates_rise_and_fall_within_zero_and_one(size: int, chunk: int, s
     assert (kept.diff(dim=1)[:, same] == 0).all()
 
 
-@pytest.mark.parametrize(("size", "chunk"), [(50, 10), (52, 10), (7, 3), (2, 1)])
-def test_parameter_count_is_the_formula(size: int, chunk: int) -> None:
+@for_each("given", [(50, 10), (52, 10), (7, 3), (2, 1)])
+def test_parameter_count_is_the_formula(given: tuple[int, int]) -> None:
+    size, chunk = given
     rows = 2 * math.ceil(size / chunk) + 4 * size
     count = sum(parameter.numel() for parameter in ONLSTMCell(X, size, chunk_size=chunk).parameters())
     assert count == rows * (X + size + 1)

@@ -76,10 +76,11 @@ FAULTS: list[tuple[str, Callable[..., Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "method", "must", "found"), FAULTS, ids=range(len(FAULTS)))
+@for_each("given", FAULTS)
 def test_what_a_method_of_a_cell_returns_is_checked_when_a_network_is_built(
-    name: str, method: Callable[..., Any], must: str, found: str
+    given: tuple[str, Callable[..., Any], str, str],
 ) -> None:
+    name, method, must, found = given
     line = method.__code__.co_firstlineno
     said = rf"^\S*{Path(__file__).name}:{line}: OwnCell\.{name} must return {must}; it returned {found}$"
     with pytest.raises(UserError, match=said):

@@ -182,8 +182,9 @@ def test_parameter_shapes(gate: bool) -> None:
 
 @for_each("gate", [True, False])
 @for_each("initialization", ["one_block", "two_block"])
-@pytest.mark.parametrize(("inputs", "size"), [(5, 8), (9, 7), (1, 2), (12, 3)])
-def test_initialization(initialization: str, inputs: int, size: int, gate: bool) -> None:
+@for_each("given", [(5, 8), (9, 7), (1, 2), (12, 3)])
+def test_initialization(initialization: str, given: tuple[int, int], gate: bool) -> None:
+    inputs, size = given
     cell = RUMCell(inputs, size, initialization=initialization, update_gate=gate)
     half = size // 2
     blocks = [slice(0, size)] if initialization == "one_block" else [slice(0, half), slice(half, size)]
@@ -437,8 +438,9 @@ def test_memory_is_part_of_the_state(lambd: float) -> None:
         assert (run(cell, inputs[5:], forgotten)[0] - second).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(("lambd", "kind"), [(0, HiddenState), (0.0, HiddenState), (1, AssociativeState)])
-def test_state_type_follows_lambda(lambd: float, kind: type) -> None:
+@for_each("given", [(0, HiddenState), (0.0, HiddenState), (1, AssociativeState)])
+def test_state_type_follows_lambda(given: tuple[float, type]) -> None:
+    lambd, kind = given
     state = RUMCell(X, N, lambd=lambd).init_state(BATCH)
     assert type(state) is kind
     if kind is AssociativeState:
@@ -483,8 +485,9 @@ BAD_OPTIONS: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), BAD_OPTIONS, ids=str)
-def test_bad_options_are_refused_in_one_line(name: str, value: Any) -> None:
+@for_each("given", BAD_OPTIONS)
+def test_bad_options_are_refused_in_one_line(given: tuple[str, Any]) -> None:
+    name, value = given
     arguments = {"input_size": X, "hidden_size": N, name: value}
     with pytest.raises(OptionError) as caught:
         RUMCell(**arguments)

@@ -129,11 +129,12 @@ def test_initialization_is_torchs(twin: Twin) -> None:
 
 
 @for_each("cell", [LSTMCell, GRUCell, RNNCell])
-@pytest.mark.parametrize(
-    ("name", "value"),
+@for_each(
+    "given",
     [("input_size", 0), ("input_size", 2.0), ("hidden_size", 0), ("hidden_size", "7"), ("bias", 1), ("bias", "no")],
 )
-def test_bad_options_are_refused_in_one_line(cell: type[TorchLayerCell], name: str, value: Any) -> None:
+def test_bad_options_are_refused_in_one_line(cell: type[TorchLayerCell], given: tuple[str, Any]) -> None:
+    name, value = given
     with pytest.raises(OptionError) as caught:
         cell(**{"input_size": X, "hidden_size": N, name: value})
     assert str(caught.value).startswith(f"{name}={value}: ")
@@ -226,8 +227,9 @@ def kept(new: Tensor, old: Tensor) -> Tensor:
     return torch.isclose(new, old, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("zoneout", "zoneout_cell"), [(0.3, 0.0), (0.0, 0.6), (0.3, 0.6)])
-def test_zoneout_of_the_lstm_keeps_units_of_h_and_c(zoneout: float, zoneout_cell: float) -> None:
+@for_each("given", [(0.3, 0.0), (0.0, 0.6), (0.3, 0.6)])
+def test_zoneout_of_the_lstm_keeps_units_of_h_and_c(given: tuple[float, float]) -> None:
+    zoneout, zoneout_cell = given
     rows, size = 100, 50
     cell = LSTMCell(X, size, zoneout=zoneout, zoneout_cell=zoneout_cell).double()
     plain = LSTMCell(X, size).double()
@@ -360,19 +362,23 @@ def test_options_without_kernels_are_named(cell: type[TorchLayerCell], options: 
 
 
 @for_each("cell", [LSTMCell, GRUCell, RNNCell])
-@pytest.mark.parametrize(
-    ("name", "value"),
+@for_each(
+    "given",
     [("layer_norm", 1), ("zoneout", 1.0), ("zoneout", -0.1), ("recurrent_dropout", 1.0), ("recurrent_dropout", "0.1")],
 )
-def test_bad_values_of_these_options_are_refused_in_one_line(cell: type[TorchLayerCell], name: str, value: Any) -> None:
+def test_bad_values_of_these_options_are_refused_in_one_line(
+    cell: type[TorchLayerCell], given: tuple[str, Any]
+) -> None:
+    name, value = given
     with pytest.raises(OptionError) as caught:
         cell(X, N, **{name: value})
     assert str(caught.value).startswith(f"{name}={value}: ")
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "value"), [("zoneout_cell", 1.0), ("initialization", "xavier")])
-def test_bad_values_of_the_lstms_options_are_refused_in_one_line(name: str, value: Any) -> None:
+@for_each("given", [("zoneout_cell", 1.0), ("initialization", "xavier")])
+def test_bad_values_of_the_lstms_options_are_refused_in_one_line(given: tuple[str, Any]) -> None:
+    name, value = given
     with pytest.raises(OptionError, match=rf"^{name}={value}: must be [^\n]*$"):
         LSTMCell(X, N, **{name: value})
 
@@ -384,10 +390,11 @@ LACKING = [
 ]
 
 
-@pytest.mark.parametrize(("cell", "option"), LACKING, ids=str)
+@for_each("given", LACKING)
 def test_kernels_run_where_torchs_layer_lacks_an_option(
-    monkeypatch: pytest.MonkeyPatch, cell: type[TorchLayerCell], option: str
+    monkeypatch: pytest.MonkeyPatch, given: tuple[type[TorchLayerCell], str]
 ) -> None:
+    cell, option = given
     options = {option: True if option == "layer_norm" else 0.1}
     said, layer = "there are no kernels for meta", f"torch.nn.{cell.__name__.removesuffix('Cell')}"
     assert cell(X, N).to("meta").fused_unsupported_reason() is None

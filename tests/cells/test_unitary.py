@@ -243,8 +243,9 @@ def count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-@pytest.mark.parametrize(("x", "n"), [(4, 7), (3, 8), (1, 1), (2, 16), (10, 100)])
-def test_parameter_counts(x: int, n: int) -> None:
+@for_each("given", [(4, 7), (3, 8), (1, 1), (2, 16), (10, 100)])
+def test_parameter_counts(given: tuple[int, int]) -> None:
+    x, n = given
     assert count(URNNCell(x, n)) == 2 * n * x + n + 7 * n
     assert count(FullURNNCell(x, n)) == 2 * n * x + n + n * n
     assert FullURNNCell(x, n).generator.numel() == n * n
@@ -326,8 +327,9 @@ def test_goru_initialization() -> None:
 # ---------------------------------------------------------------- the matrix in the kernels
 
 
-@pytest.mark.parametrize(("capacity", "size"), [(1, 16), (2, 32), (2, 100), (3, 64), ("fft", 512)])
-def test_few_layers_of_an_eurnn_stay_layers(capacity: int | str, size: int) -> None:
+@for_each("given", [(1, 16), (2, 32), (2, 100), (3, 64), ("fft", 512)])
+def test_few_layers_of_an_eurnn_stay_layers(given: tuple[int | str, int]) -> None:
+    capacity, size = given
     cell = EURNNCell(X, size, capacity=capacity).double()
     weight, partner = cell.recurrent_weight()
     assert partner is not None
@@ -337,8 +339,9 @@ def test_few_layers_of_an_eurnn_stay_layers(capacity: int | str, size: int) -> N
     torch.testing.assert_close(product, vectors @ cell.matrix().T)
 
 
-@pytest.mark.parametrize(("capacity", "size"), [(2, 31), (3, 32), (64, 64), ("fft", 1), ("fft", 64)])
-def test_many_layers_of_an_eurnn_become_a_matrix(capacity: int | str, size: int) -> None:
+@for_each("given", [(2, 31), (3, 32), (64, 64), ("fft", 1), ("fft", 64)])
+def test_many_layers_of_an_eurnn_become_a_matrix(given: tuple[int | str, int]) -> None:
+    capacity, size = given
     weight, partner = EURNNCell(X, size, capacity=capacity).recurrent_weight()
     assert partner is None
     assert weight.shape == (2 * size, 2 * size)
@@ -540,8 +543,9 @@ BAD_OPTIONS: list[tuple[type[RecurrentCell], str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("cell", "name", "value"), BAD_OPTIONS, ids=str)
-def test_bad_options_are_refused_in_one_line(cell: type[RecurrentCell], name: str, value: Any) -> None:
+@for_each("given", BAD_OPTIONS)
+def test_bad_options_are_refused_in_one_line(given: tuple[type[RecurrentCell], str, Any]) -> None:
+    cell, name, value = given
     arguments = {"input_size": X, "hidden_size": N, name: value}
     with pytest.raises(OptionError) as caught:
         cell(**arguments)

@@ -129,8 +129,9 @@ def test_zoneout_of_the_fused_path_is_the_references(layer_norm: bool) -> None:
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize(("inputs", "total"), [(26, 20_060), (36, 23_560)])
-def test_parameters_of_the_recall_table(inputs: int, total: int) -> None:
+@for_each("given", [(26, 20_060), (36, 23_560)])
+def test_parameters_of_the_recall_table(given: tuple[int, int]) -> None:
+    inputs, total = given
     modules = WeiNetCell(inputs, 50), nn.Linear(50, 10)
     assert sum(parameter.numel() for module in modules for parameter in module.parameters()) == total
 
@@ -169,8 +170,9 @@ BAD_OPTIONS: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), BAD_OPTIONS, ids=str)
-def test_bad_options_are_refused_in_one_line(name: str, value: Any) -> None:
+@for_each("given", BAD_OPTIONS)
+def test_bad_options_are_refused_in_one_line(given: tuple[str, Any]) -> None:
+    name, value = given
     arguments = {"input_size": X, "hidden_size": N, name: value}
     with pytest.raises(OptionError) as caught:
         WeiNetCell(**arguments)

@@ -7,6 +7,7 @@ import torch
 
 from gyral.core.edges import Edge, check_edges, encode_edges, invert
 from gyral.core.errors import UserError
+from tests.helpers.loops import for_each
 
 FIRST = (Edge(0, 3), Edge(1, 3), Edge(0, 2, 2))
 SECOND = (Edge(2, 3, 2),)
@@ -54,8 +55,8 @@ def test_edges_from_before_the_first_step_are_left_out() -> None:
     assert invert(torch.tensor([[[[1]]], [[[1]]], [[[3]]]])).flatten().tolist() == [1, 0, 0]
 
 
-@pytest.mark.parametrize(
-    ("edge", "reason"),
+@for_each(
+    "given",
     [
         (Edge(1, 1), "edge from step 1 to step 1 of type 1: the source must be before the target"),
         (Edge(2, 1), "edge from step 2 to step 1 of type 1: the source must be before the target"),
@@ -65,7 +66,8 @@ def test_edges_from_before_the_first_step_are_left_out() -> None:
         (Edge(0, 1, 3), "edge from step 0 to step 1 of type 3: the type must be from 1 to 2"),
     ],
 )
-def test_other_edges_are_refused_by_document_and_edge(edge: Edge, reason: str) -> None:
+def test_other_edges_are_refused_by_document_and_edge(given: tuple[Edge, str]) -> None:
+    edge, reason = given
     check_edges("news", FIRST, steps=4, types=2)
     with pytest.raises(UserError) as raised:
         check_edges("news", [*FIRST, edge], steps=4, types=2)

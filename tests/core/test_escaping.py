@@ -8,17 +8,19 @@ from markdown_it import MarkdownIt
 from gyral.core.errors import hide_passwords, printable
 from gyral.core.escaping import escape_markdown
 from gyral.core.progress import ConsoleHandler
+from tests.helpers.loops import for_each
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
+@for_each(
+    "given",
     [
         ("naïve – 猫\t1\n\N{NO-BREAK SPACE}\N{IDEOGRAPHIC SPACE}2", None),
         ("\x1b[2J\x07\r\x7f\x9b31m", r"\x1b[2J\x07\r\x7f\x9b31m"),
         ("a\u202eb\u2028c\udcff\0", r"a\u202eb\u2028c\udcff\x00"),
     ],
 )
-def test_control_characters_become_escapes(text: str, shown: str | None) -> None:
+def test_control_characters_become_escapes(given: tuple[str, str | None]) -> None:
+    text, shown = given
     assert printable(text) == (text if shown is None else shown)
 
 
@@ -27,15 +29,15 @@ def test_messages_of_the_log_have_no_control_characters(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "left out: \\x1b[31ma\n"
 
 
-@pytest.mark.parametrize("text", ["**a** <b>", "# a", "- a", "1. a", "[a](b)", "`a` | b", "&lt;", "---", "a\n\n# b"])
+@for_each("text", ["**a** <b>", "# a", "- a", "1. a", "[a](b)", "`a` | b", "&lt;", "---", "a\n\n# b"])
 def test_markup_becomes_text(text: str) -> None:
     tokens = MarkdownIt("commonmark").parse(escape_markdown(text))
     assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
     assert {child.type for token in tokens for child in token.children or ()} <= {"text", "text_special"}
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
+@for_each(
+    "given",
     [
         ("postgresql://me:secret@host/db", "postgresql://me:***@host/db"),
         ("a=mysql+pymysql://me:se%40cr@et@host:1/db b", "a=mysql+pymysql://me:***@host:1/db b"),
@@ -45,5 +47,6 @@ def test_markup_becomes_text(text: str) -> None:
         ("postgresql://me@host:5432/db, http://host:80/path", "postgresql://me@host:5432/db, http://host:80/path"),
     ],
 )
-def test_passwords_of_urls_are_hidden(text: str, shown: str) -> None:
+def test_passwords_of_urls_are_hidden(given: tuple[str, str]) -> None:
+    text, shown = given
     assert hide_passwords(text) == shown

@@ -145,9 +145,10 @@ def test_a_model_has_one_prediction_a_sequence(readout: Any, options: dict[str, 
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-@pytest.mark.parametrize(("pooling", "count"), [("mean", 3), ("sum", 1)])
+@for_each("given", [("mean", 3), ("sum", 1)])
 @for_each("embedding_size", [None, 4])
-def test_a_step_of_several_tokens_pools_their_vectors(embedding_size: int | None, pooling: str, count: int) -> None:
+def test_a_step_of_several_tokens_pools_their_vectors(embedding_size: int | None, given: tuple[str, int]) -> None:
+    pooling, count = given
     model = SequenceModel(gru, 9, OUT, embedding_size=embedding_size, pooling=pooling).double()
     tokens = torch.tensor([[[3, 5, 5, 0], [7, 0, 0, 0], [0, 0, 0, 0]]])
     vectors = torch.eye(9).double() if model.embedding is None else model.embedding.weight

@@ -122,15 +122,16 @@ def test_weights_are_dropped_in_training_alone() -> None:
     assert torch.equal(layer(inputs())[0], layer(inputs())[0])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@for_each(
+    "given",
     [
         ({"heads": 3}, "heads=3: must divide hidden_size, 8"),
         ({"kernel_size": 1}, "kernel_size=1: must be an integer ≥ 2"),
         ({"weight_dropout": 1.0}, "weight_dropout=1.0"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
+def test_options_that_do_not_fit_are_refused(given: tuple[dict[str, Any], str]) -> None:
+    options, message = given
     with pytest.raises(OptionError, match=message):
         SelfAttention(X, N, **options)
     with pytest.raises(OptionError, match="kernel_size=4: must be odd for a centered window"):

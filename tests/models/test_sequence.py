@@ -106,8 +106,8 @@ def test_state_and_lengths_are_passed_on() -> None:
             assert torch.equal(ragged[row, length:], model.head.bias.expand(STEPS - length, OUT))
 
 
-@pytest.mark.parametrize(
-    ("cell", "values"),
+@for_each(
+    "given",
     [
         (GRUCell, N),
         (RNNCell, N),
@@ -115,9 +115,9 @@ def test_state_and_lengths_are_passed_on() -> None:
         (RUMCell, N),
         (functools.partial(RUMCell, lambd=1.0), N + N * N),
     ],
-    ids=["gru", "rnn", "lstm", "rum", "rum with memory"],
 )
-def test_state_size(cell: Any, values: int) -> None:
+def test_state_size(given: tuple[Any, int]) -> None:
+    cell, values = given
     factory = functools.partial(cell, hidden_size=N)
     assert SequenceModel(factory, V, OUT).state_size() == values
     assert SequenceModel(factory, V, OUT, num_layers=3, bidirectional=True).state_size() == 6 * values
@@ -132,8 +132,8 @@ def rum_parameters(inputs: int, gates: int = 2, norms: int = 0) -> int:
 
 
 @for_each("embedding_size", [None, 3])
-@pytest.mark.parametrize(
-    ("cell", "expected"),
+@for_each(
+    "given",
     [
         (GRUCell, functools.partial(layer_parameters, 3)),
         (LSTMCell, functools.partial(layer_parameters, 4)),
@@ -147,9 +147,9 @@ def rum_parameters(inputs: int, gates: int = 2, norms: int = 0) -> int:
             functools.partial(rum_parameters, gates=1, norms=2),
         ),
     ],
-    ids=["gru", "lstm", "rnn", "rum", "rum λ=1", "rum layer norm", "rum without gate", "rum layer norm without gate"],
 )
-def test_parameter_count(cell: Any, expected: Any, embedding_size: int | None) -> None:
+def test_parameter_count(given: tuple[Any, Any], embedding_size: int | None) -> None:
+    cell, expected = given
     factory = functools.partial(cell, hidden_size=N)
     width = embedding_size or V
     around = (V * embedding_size if embedding_size else 0) + N * OUT + OUT
@@ -158,12 +158,11 @@ def test_parameter_count(cell: Any, expected: Any, embedding_size: int | None) -
     assert count(stacked) == 2 * expected(width) + 2 * expected(2 * N) + around + N * OUT
 
 
-@pytest.mark.parametrize(
-    ("cell", "hidden_size", "millions"),
-    [(RUMCell, 1000, 2.4), (RUMCell, 2000, 8.9), (functools.partial(RUMCell, update_gate=False), 1400, 2.4)],
-    ids=["RUM 1000", "RUM 2000", "RUM 1400 without gate"],
+@for_each(
+    "given", [(RUMCell, 1000, 2.4), (RUMCell, 2000, 8.9), (functools.partial(RUMCell, update_gate=False), 1400, 2.4)]
 )
-def test_parameter_counts_of_the_paper_on_character_ptb(cell: Any, hidden_size: int, millions: float) -> None:
+def test_parameter_counts_of_the_paper_on_character_ptb(given: tuple[Any, int, float]) -> None:
+    cell, hidden_size, millions = given
     with torch.device("meta"):  # counts need no values, and orthogonal ones of this size take seconds
         model = SequenceModel(functools.partial(cell, hidden_size=hidden_size), 50, 50, embedding_size=128)
     assert round(count(model) / 1e6, 1) == millions
@@ -242,8 +241,9 @@ BAD_ARGUMENTS: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), BAD_ARGUMENTS, ids=str)
-def test_bad_arguments_are_refused_in_one_line(name: str, value: Any) -> None:
+@for_each("given", BAD_ARGUMENTS)
+def test_bad_arguments_are_refused_in_one_line(given: tuple[str, Any]) -> None:
+    name, value = given
     arguments = {"cell": gru, "vocabulary_size": V, "output_size": OUT, name: value}
     with pytest.raises(OptionError) as caught:
         SequenceModel(**arguments)
@@ -340,15 +340,16 @@ def test_layers_may_have_different_sizes() -> None:
     assert [(cell.input_size, cell.hidden_size) for cell in both.recurrent.cells] == [(V, 3), (V, 3), (6, 2), (6, 2)]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@for_each(
+    "given",
     [
         ({"layer_sizes": [4, 0]}, "layer_sizes=0: must be an integer ≥ 1"),
         ({"layer_sizes": []}, "layer_sizes=[]: must have a size for each layer, such as [1150, 1150, 400]"),
         ({"layer_sizes": [4, 4], "num_layers": 3}, "num_layers=3: must be 2, the number of layer_sizes, or 1"),
     ],
 )
-def test_layer_sizes_are_checked(options: Any, message: str) -> None:
+def test_layer_sizes_are_checked(given: tuple[Any, str]) -> None:
+    options, message = given
     with pytest.raises(OptionError) as raised:
         SequenceModel(gru, V, V, **options)
     assert str(raised.value) == message

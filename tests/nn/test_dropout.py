@@ -4,7 +4,6 @@ import threading
 from functools import partial
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -62,9 +61,10 @@ def test_one_seed_gives_the_same_noise_on_every_backend(name: str) -> None:
     assert not torch.equal(reference(inputs)[0], reference(inputs)[0])
 
 
-@pytest.mark.parametrize(("name", "backend"), [("rum", "fused"), ("plain lstm", "reference")])
-def test_threads_drop_weights_independently(name: str, backend: str) -> None:
+@for_each("given", [("rum", "fused"), ("plain lstm", "reference")])
+def test_threads_drop_weights_independently(given: tuple[str, str]) -> None:
     """Each thread computes many sequences with one set of dropped weights; others draw theirs meanwhile."""
+    name, backend = given
     cell: RecurrentCell = CELLS[name](X)
     cell.zoneout = 0.0
     model = Recurrent(lambda _: cell, X, weight_drop=0.5, backend=backend).double()

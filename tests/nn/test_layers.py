@@ -224,8 +224,9 @@ BY_NAME = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options"), BY_NAME, ids=str)
-def test_the_weights_of_torch_by_name_and_back(name: str, options: dict[str, Any]) -> None:
+@for_each("given", BY_NAME)
+def test_the_weights_of_torch_by_name_and_back(given: tuple[str, dict[str, Any]]) -> None:
+    name, options = given
     layer = make(name, X, N, **options, weight_drop=0.5).eval()
     other = TORCH[name](X, N, dtype=torch.float64, **options)
     assert layer.bias == other.bias

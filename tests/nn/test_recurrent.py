@@ -481,8 +481,9 @@ BAD_ARGUMENTS: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), BAD_ARGUMENTS, ids=str)
-def test_bad_arguments_are_refused_in_one_line(name: str, value: Any) -> None:
+@for_each("given", BAD_ARGUMENTS)
+def test_bad_arguments_are_refused_in_one_line(given: tuple[str, Any]) -> None:
+    name, value = given
     arguments = {"cell_factory": FACTORIES["gru"], "input_size": X, name: value}
     with pytest.raises(OptionError) as caught:
         Recurrent(**arguments)

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from gyral.ops import rotation
+from tests.helpers.loops import for_each
 
 SIZES = (2, 3, 50, pytest.param(500, marks=pytest.mark.slow), 4096)
 FROM_ZERO = (0.0, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.5, 1.0, math.pi / 2 - 1e-3, math.pi / 2)
@@ -66,7 +67,7 @@ def relative_error(value: Tensor, expected: Tensor) -> float:
     return (difference / expected.norm(dim=-1)).max().item()
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@for_each("dtype", DTYPES)
 @pytest.mark.parametrize("size", SIZES)
 def test_equals_the_textbook_rotation_at_every_angle(size: int, dtype: torch.dtype) -> None:
     rows = rows_for(size)
@@ -84,7 +85,7 @@ def test_equals_the_textbook_rotation_at_every_angle(size: int, dtype: torch.dty
         assert relative_error(rotated, expected) <= 8 * torch.finfo(dtype).eps * condition, f"{angle=}"
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@for_each("dtype", DTYPES)
 @pytest.mark.parametrize("size", SIZES)
 def test_values_and_gradients_are_finite_everywhere(size: int, dtype: torch.dtype) -> None:
     rows = rows_for(size)
@@ -100,7 +101,7 @@ def test_values_and_gradients_are_finite_everywhere(size: int, dtype: torch.dtyp
         assert all(gradient.count_nonzero() > 0 for gradient in gradients[:2]), f"{angle=}"
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@for_each("dtype", DTYPES)
 @pytest.mark.parametrize("size", SIZES)
 def test_exact_opposites_turn_in_the_documented_plane(size: int, dtype: torch.dtype) -> None:
     a = torch.randn(rows_for(size), size, dtype=dtype)
@@ -118,9 +119,9 @@ def test_exact_opposites_turn_in_the_documented_plane(size: int, dtype: torch.dt
         assert relative_error(rotation.rotate(a, scale * a, rotated), x.double()) <= 128 * torch.finfo(dtype).eps
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("zero", ["a", "b", "both"])
-@pytest.mark.parametrize("tiny", [0.0, 1e-30], ids=["exact", "underflowing"])
+@for_each("dtype", DTYPES)
+@for_each("zero", ["a", "b", "both"])
+@for_each("tiny", [0.0, 1e-30])
 def test_zero_vectors_give_the_identity(zero: str, tiny: float, dtype: torch.dtype) -> None:
     if tiny and dtype == torch.float64:
         tiny = 1e-170  # its square underflows in float64, too
@@ -162,7 +163,7 @@ def test_swapping_the_vectors_inverts(size: int) -> None:
         assert relative_error(back, x) <= 1e-14 * (1 + 1 / (math.pi - angle)), f"{angle=}"
 
 
-@pytest.mark.parametrize("size", [3, 50, 500])
+@for_each("size", [3, 50, 500])
 def test_leaves_the_orthogonal_complement_alone(size: int) -> None:
     first, second = random_plane(8, size)
     x = torch.randn(8, size, dtype=torch.float64)
@@ -172,7 +173,7 @@ def test_leaves_the_orthogonal_complement_alone(size: int) -> None:
         assert relative_error(rotation.rotate(a, b, outside), outside) <= 1e-14 * (1 + 1 / (math.pi - angle))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@for_each("dtype", DTYPES)
 def test_lengths_of_the_vectors_do_not_matter(dtype: torch.dtype) -> None:
     a, b, x = torch.randn(3, 8, 20, dtype=dtype)
     expected = rotation.rotate(a, b, x)
@@ -201,7 +202,7 @@ def test_leading_dimensions_broadcast_as_rows() -> None:
             torch.testing.assert_close(rotated[row, column], alone, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("size", [2, 3, 12])
+@for_each("size", [2, 3, 12])
 def test_matrix_is_the_same_rotation(size: int) -> None:
     identity = torch.eye(size, dtype=torch.float64)
     for angle in (*ANGLES, math.pi):
@@ -230,8 +231,8 @@ def test_factors_are_rank_two_form_of_the_matrix() -> None:
     torch.testing.assert_close(torch.eye(7) + rank_two, rotation.matrix(a, b), rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("size", [2, 5])
-@pytest.mark.parametrize("angle", [1e-6, 1e-3, 1.0, math.pi / 2, 2.5, math.pi - 1e-1, math.pi - 1e-2])
+@for_each("size", [2, 5])
+@for_each("angle", [1e-6, 1e-3, 1.0, math.pi / 2, 2.5, math.pi - 1e-1, math.pi - 1e-2])
 def test_gradients(size: int, angle: float) -> None:
     first, second = random_plane(1, size)
     a = 1.3 * first
@@ -251,8 +252,8 @@ def test_gradients_at_angle_zero() -> None:
         assert gradcheck(rotation.rotate, inputs, eps=1e-6, atol=1e-7, rtol=1e-6)
 
 
-@pytest.mark.parametrize("size", [2, 3, 100])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@for_each("size", [2, 3, 100])
+@for_each("dtype", DTYPES)
 def test_perpendicular(size: int, dtype: torch.dtype) -> None:
     unit = rotation.direction(torch.randn(16, size, dtype=dtype)).unit
     unit = torch.cat([unit, torch.eye(size, dtype=dtype), -torch.eye(size, dtype=dtype)]).requires_grad_()
@@ -291,7 +292,7 @@ def random_basis(size: int) -> Tensor:
     return torch.linalg.qr(torch.randn(size, size, dtype=torch.float64))[0]
 
 
-@pytest.mark.parametrize("size", [2, 3, 8, 9, 50])
+@for_each("size", [2, 3, 8, 9, 50])
 def test_power_multiplies_every_angle(size: int) -> None:
     basis = random_basis(size)
     angles = torch.empty(size // 2, dtype=torch.float64).uniform_(-3.0, 3.0)
@@ -308,7 +309,7 @@ def random_rotations(rows: int, size: int, largest: float = 2.5) -> Tensor:
     )
 
 
-@pytest.mark.parametrize("size", [2, 3, 8, 20])
+@for_each("size", [2, 3, 8, 20])
 def test_power_to_integers_composition_and_inverse(size: int) -> None:
     turned = random_rotations(4, size)
     for exponent in (-3, -2, -1, 0, 1, 2, 3, 5):
@@ -357,8 +358,9 @@ def test_power_refuses_a_half_turn() -> None:
         rotation.power(half_turn, 0.5)
 
 
-@pytest.mark.parametrize(("size", "exponent"), [(2, 0.5), (2, 1.8), (4, -0.7)])
-def test_power_gradients(size: int, exponent: float) -> None:
+@for_each("given", [(2, 0.5), (2, 1.8), (4, -0.7)])
+def test_power_gradients(given: tuple[int, float]) -> None:
+    size, exponent = given
     identity = torch.eye(size, dtype=torch.float64).expand(2, size, size)
     one_plane = rotation.matrix(*torch.randn(2, 2, size, dtype=torch.float64))
     # identity and a single plane: repeated eigenvalues, where torch's own derivative of eigh is NaN
@@ -404,7 +406,7 @@ def test_power_within_transforms() -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@for_each("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision(dtype: torch.dtype) -> None:
     """Opposite and short vectors as well: their norms are computed in float32."""
     x = torch.randn(5, 8).to(dtype).requires_grad_()
@@ -423,7 +425,7 @@ def test_half_precision(dtype: torch.dtype) -> None:
     assert power.isfinite().all()
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@for_each("dtype", DTYPES)
 def test_short_vectors_have_finite_gradients(dtype: torch.dtype) -> None:
     """Down to the norm that counts as zero: the derivative of 1/‖v‖ overflows far above it."""
     shortest = torch.finfo(dtype).tiny ** 0.5

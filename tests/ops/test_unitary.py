@@ -12,10 +12,11 @@ from torch.autograd import gradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gyral.ops import unitary
+from tests.helpers.loops import for_each
 
 SIZES = (1, 2, 3, 5, 8, 13)
-every_size = pytest.mark.parametrize("size", SIZES)
-complex_or_real = pytest.mark.parametrize("is_complex", [True, False], ids=["complex", "real"])
+every_size = for_each("size", SIZES)
+complex_or_real = for_each("is_complex", [True, False])
 
 # ---------------------------------------------------------------- dense matrices W, applied to columns, in float64
 
@@ -255,7 +256,7 @@ class Work(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("size", [64, 1024])
+@for_each("size", [64, 1024])
 def test_a_layer_puts_out_a_few_times_as_many_numbers_as_it_takes(size: int) -> None:
     rows = 3
     vectors = torch.randn(rows, size, dtype=torch.complex64)
@@ -303,7 +304,7 @@ def norms(vectors: Tensor) -> Tensor:
     return torch.linalg.vector_norm(vectors.to(torch.complex128), dim=-1)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 64, 100, 1024])
+@for_each("size", [1, 2, 3, 64, 100, 1024])
 def test_norms_of_vectors_are_kept(size: int) -> None:
     pairings = [unitary.tunable_pairing(size, min(size, capacity)) for capacity in (1, 2, 100)]
     operators = {"urnn": (urnn_operator(size), torch.complex64)}
@@ -351,7 +352,7 @@ def test_the_unitary_matrix_is_the_exponential_of_its_generator(size: int) -> No
     np.testing.assert_allclose(unitary.unitary(generator), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
+@for_each("scale", [0.01, 1.0, 30.0])
 def test_the_matrix_is_unitary_in_float32(scale: float) -> None:
     matrix = unitary.unitary(scale * torch.randn(100, 100)).to(torch.complex128)
     assert torch.linalg.matrix_norm(matrix.mH @ matrix - torch.eye(100), ord=2) <= 1e-6
@@ -413,7 +414,7 @@ def test_modrelu_of_complex_numbers() -> None:
         torch.testing.assert_close(torch.complex(*single.double().chunk(2)), expected, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@for_each("dtype", [torch.float32, torch.float64])
 def test_modrelu_of_complex_numbers_too_small_to_divide_by(dtype: torch.dtype) -> None:
     tiny = 1e-30 if dtype == torch.float32 else 1e-200
     for bias in BIASES:
@@ -429,7 +430,7 @@ def test_modrelu_of_complex_numbers_too_small_to_divide_by(dtype: torch.dtype) -
         assert of_b.count_nonzero() == 0
 
 
-@pytest.mark.parametrize("bias", BIASES)
+@for_each("bias", BIASES)
 def test_modrelu_is_finite_at_every_magnitude(bias: float) -> None:
     exponents = torch.arange(-44, 38, dtype=torch.float64)
     z = torch.polar(10**exponents, random_angles(len(exponents)))
@@ -441,7 +442,7 @@ def test_modrelu_is_finite_at_every_magnitude(bias: float) -> None:
         assert all(tensor.isfinite().all() for tensor in (activated, *gradients))
 
 
-@pytest.mark.parametrize("activation", ["modrelu", "complex_modrelu"])
+@for_each("activation", ["modrelu", "complex_modrelu"])
 def test_modrelu_gradients(activation: str) -> None:
     size, rows = 4, 5
     sizes = 0.5 + torch.rand(rows, size, dtype=torch.float64)  # the bias leaves 0.1 and more to the kinks

@@ -12,6 +12,7 @@ from torch import Tensor
 from gyral.ops import convolution
 from gyral.ops.convolution import naive
 from gyral.ops.sequences import reachable_since
+from tests.helpers.loops import for_each
 
 CASES = range(24)
 
@@ -102,7 +103,7 @@ def assert_close(actual: list[Tensor], expected: list[Tensor], tolerance: float)
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * max(1.0, other.abs().max().item()))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@for_each("seed", range(8))
 def test_the_sum_in_numpy(seed: int) -> None:
     case = Case(seed, steps=6, batch=2, channels=5, kernel=[2, 3, 5, 9][seed % 4], dynamic=seed % 2 == 0)
     expected = torch.from_numpy(run_numpy(case))
@@ -134,7 +135,7 @@ def test_gradients_of_the_kernels_agree_with_finite_differences_twice() -> None:
         assert torch.autograd.gradgradcheck(run, leaves, fast_mode=True)
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
+@for_each("dynamic", [False, True])
 def test_results_depend_on_no_number_of_threads(dynamic: bool) -> None:
     case = Case(2, steps=40, batch=20, channels=33, heads=5, kernel=9, dynamic=dynamic)
     before, found = torch.get_num_threads(), []
@@ -147,8 +148,8 @@ def test_results_depend_on_no_number_of_threads(dynamic: bool) -> None:
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("kernel", [3, 9])
+@for_each("dynamic", [False, True])
+@for_each("kernel", [3, 9])
 def test_values_outside_the_window_are_never_read(dynamic: bool, kernel: int) -> None:
     case = Case(
         3, steps=12, batch=3, channels=20, heads=2, kernel=kernel, dynamic=dynamic, centered=False, resets=False
@@ -169,9 +170,9 @@ def test_values_outside_the_window_are_never_read(dynamic: bool, kernel: int) ->
     assert outputs[7:].eq(0).all()
 
 
-@pytest.mark.parametrize("steps", [1, 3, 10])
-@pytest.mark.parametrize("ragged", [False, True])
-@pytest.mark.parametrize("resets", [False, True])
+@for_each("steps", [1, 3, 10])
+@for_each("ragged", [False, True])
+@for_each("resets", [False, True])
 def test_the_window_holds_the_last_values(steps: int, ragged: bool, resets: bool) -> None:
     case = Case(4, steps=steps, batch=5, channels=2, heads=1, kernel=5, ragged=ragged, resets=resets, centered=False)
     values, history = case.tensors["values"], case.tensors["history"]

@@ -124,7 +124,7 @@ def test_all_masks_of_all_sizes(decays: str, erases: bool | str, ragged: bool, r
         check_against_single_steps(sizes, decays, erases, ragged, resets)
 
 
-@pytest.mark.parametrize("chunk", [1, 32, 64])
+@for_each("chunk", [1, 32, 64])
 def test_results_do_not_depend_on_the_size_of_a_chunk(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(cpu, "VECTOR_CHUNK", chunk)
     monkeypatch.setattr(cpu, "SCALAR_CHUNKS", ())

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gyral.ops.diagonal import cpu, diagonal_scan, naive
 from tests.helpers.kernels import skip_without
+from tests.helpers.loops import for_each
 from tests.helpers.memory import poison
 from tests.helpers.scans import assert_close, masks, results
 
@@ -81,7 +82,7 @@ def test_no_uninitialized_memory_is_read(
     assert_close(results(diagonal_scan, tensors, options, torch.float64), expected, 0.0)
 
 
-@pytest.mark.parametrize("is_constant", [False, True])
+@for_each("is_constant", [False, True])
 def test_results_do_not_depend_on_the_number_of_threads(is_constant: bool) -> None:
     tensors, options = drawn(9, 7, 5, True, is_constant), {**masks(9, 7, True, True), "is_complex": True}
     found, threads = [], torch.get_num_threads()
@@ -125,7 +126,7 @@ def test_tensors_of_several_dtypes_are_refused() -> None:
         diagonal_scan(values.float(), decay, h0)
 
 
-@pytest.mark.parametrize("is_complex", [False, True])
+@for_each("is_complex", [False, True])
 def test_second_derivatives_and_compiled_code(is_complex: bool) -> None:
     given = [tensor.requires_grad_() for tensor in drawn(4, 2, 2, is_complex, False)]
     options = {**masks(4, 2, True, True), "is_complex": is_complex}

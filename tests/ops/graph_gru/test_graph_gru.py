@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from gyral.ops import graph_gru
 from gyral.ops.graph_gru import cpu, naive
 from tests.helpers.kernels import compile_for, skip_without
+from tests.helpers.loops import for_each
 from tests.helpers.memory import poison
 
 compiled = skip_without(cpu.prepare, torch.device("cpu"))
@@ -297,9 +298,7 @@ def test_nan_stays_in_its_row() -> None:
 # ---------------------------------------------------------------- memory and threads
 
 LARGE: dict[str, Any] = {"first": 150, "edge_size": None, "edge_types": 2}  # weights beyond 512 KiB: all rows together
-every_size = pytest.mark.parametrize(
-    "sizes", [{"edge_size": 4}, {"edge_size": None}, LARGE], ids=["typed", "shared", "large"]
-)
+every_size = for_each("sizes", [{"edge_size": 4}, {"edge_size": None}, LARGE])
 
 
 @every_size
@@ -369,8 +368,9 @@ def check_second_derivatives(seed: int, **options: Any) -> None:
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(("carry", "size"), [("previous", 2), ("linked", 2), ("previous", None)])
-def test_second_derivatives_equal_the_loop(carry: str, size: int | None) -> None:
+@for_each("given", [("previous", 2), ("linked", 2), ("previous", None)])
+def test_second_derivatives_equal_the_loop(given: tuple[str, int | None]) -> None:
+    carry, size = given
     check_second_derivatives(1, carry=carry, edge_size=size, edges=True, share=0.5, resets=0.2, ragged=True)
 
 

@@ -21,6 +21,7 @@ from gyral.nn.recurrent import Recurrent
 from gyral.ops import lie_access
 from gyral.ops.lie_access import cpu, naive
 from tests.helpers.kernels import compile_for, skip_without
+from tests.helpers.loops import for_each
 from tests.helpers.memory import poison
 
 compiled = skip_without(cpu.prepare, torch.device("cpu"))
@@ -200,7 +201,7 @@ def test_an_empty_batch() -> None:
         assert tensor.sum() == 0, name
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@for_each("dtype", [torch.float32, torch.float64])
 def test_extreme_values_stay_finite(dtype: torch.dtype) -> None:
     """Strengths of zero, steps of zero, keys far away or exactly on each other, and both ends of the temperature."""
     for weighting in WEIGHTINGS:
@@ -253,7 +254,7 @@ def test_a_sequence_in_two_pieces_equals_the_whole() -> None:
 # ---------------------------------------------------------------- memory and threads
 
 
-@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+@for_each("large", [False, True])
 def test_uninitialized_memory_is_never_read(monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
     sizes = {"hidden": 150, "width": 20} if large else {}  # weights beyond 512 KiB: all rows of a thread go together
     case = Case(5, steps=7, batch=19, ragged=True, resets=0.2, masked=True, begun=True, **sizes)
@@ -265,7 +266,7 @@ def test_uninitialized_memory_is_never_read(monkeypatch: pytest.MonkeyPatch, lar
         assert torch.equal(again[name], tensor), name
 
 
-@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+@for_each("large", [False, True])
 def test_any_number_of_threads_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
     sizes = {"hidden": 150, "width": 20} if large else {}
     case = Case(8, steps=7, batch=37, ragged=True, resets=0.2, masked=True, begun=True, weighting="softmax", **sizes)
@@ -461,7 +462,7 @@ def test_tensors_may_have_any_memory_layout() -> None:
 # ---------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize("backend", ["reference", "fused"])
+@for_each("backend", ["reference", "fused"])
 def test_a_write_to_a_full_memory_that_forgets_nothing_is_an_error(backend: str) -> None:
     model = Recurrent(lambda _: small(capacity=4, forget=0), 1, backend=backend)
     inputs = torch.randn(6, 2, 3, dtype=torch.float64)

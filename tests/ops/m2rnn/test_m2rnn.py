@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gyral.ops.m2rnn import cpu, m2rnn, naive
 from tests.helpers.kernels import skip_without
+from tests.helpers.loops import for_each
 from tests.helpers.memory import poison
 from tests.helpers.scans import assert_close, masks, results
 
@@ -27,7 +28,7 @@ SIZES = (
     (5, 1, 1, 1, 7, 65),
 )
 RAGGED, RESETS = pytest.mark.parametrize("ragged", [False, True]), pytest.mark.parametrize("resets", [False, True])
-CLIP = pytest.mark.parametrize("clip", [None, 0.5])
+CLIP = for_each("clip", [None, 0.5])
 
 
 def drawn(steps: int, batch: int, groups: int, heads: int, key: int, value: int) -> list[Tensor]:
@@ -56,7 +57,7 @@ def test_values_and_gradients_are_those_of_the_plain_steps(clip: float | None) -
         assert_close(results(m2rnn, tensors, options, torch.float32), truth, 5e-5)
 
 
-@pytest.mark.parametrize("chunk", [1, 5, 100])
+@for_each("chunk", [1, 5, 100])
 def test_results_do_not_depend_on_the_size_of_a_chunk(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(cpu, "CHUNK", chunk)
     tensors, options = drawn(23, 2, 1, 2, 5, 18), {"clip": 0.5, **masks(23, 2, True, True)}
@@ -86,7 +87,7 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
     assert_close(found[0], found[2], 0.0)
 
 
-@pytest.mark.parametrize("place", ["q", "k", "v", "forget", "weight", "s0"])
+@for_each("place", ["q", "k", "v", "forget", "weight", "s0"])
 def test_a_nan_stays_a_nan(place: str) -> None:
     """Clipping must not turn a NaN into a number."""
     tensors = dict(zip(("q", "k", "v", "forget", "weight", "s0"), drawn(3, 1, 1, 1, 2, 3), strict=True))

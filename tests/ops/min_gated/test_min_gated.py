@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gyral.ops.min_gated import cpu, min_gated, naive
 from tests.helpers.kernels import skip_without
+from tests.helpers.loops import for_each
 from tests.helpers.memory import poison
 from tests.helpers.scans import assert_close, masks, results
 
@@ -70,7 +71,7 @@ def test_no_uninitialized_memory_is_read(
     assert_close(results(min_gated, tensors, options, torch.float64), expected, 0.0)
 
 
-@pytest.mark.parametrize("gates", [1, 2])
+@for_each("gates", [1, 2])
 def test_results_do_not_depend_on_the_number_of_threads(gates: int) -> None:
     tensors, options = drawn(9, 7, 5, gates), masks(9, 7, True, True)
     found, threads = [], torch.get_num_threads()
@@ -84,8 +85,8 @@ def test_results_do_not_depend_on_the_number_of_threads(gates: int) -> None:
     assert_close(found[0], found[2], 0.0)
 
 
-@pytest.mark.parametrize("gates", [1, 2])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@for_each("gates", [1, 2])
+@for_each("dtype", [torch.float32, torch.float64])
 def test_saturated_gates_are_exact(gates: int, dtype: torch.dtype) -> None:
     large = torch.tensor([60.0, -60.0, 0.0, 80.0, -80.0], dtype=dtype)
     projected = torch.cartesian_prod(*[large] * (1 + gates)).mT.flatten().view(1, 1, -1)
@@ -95,7 +96,7 @@ def test_saturated_gates_are_exact(gates: int, dtype: torch.dtype) -> None:
     assert_close(results(min_gated, tensors, options, dtype), truth, 1e-6 if dtype == torch.float32 else 1e-12)
 
 
-@pytest.mark.parametrize("gates", [1, 2])
+@for_each("gates", [1, 2])
 def test_extreme_gates_stay_finite(gates: int) -> None:
     for value in (-1e4, 1e4):
         for dtype in (torch.float32, torch.float64):
@@ -113,7 +114,7 @@ def test_any_memory_layout_and_an_empty_batch() -> None:
     assert final.shape == (0, 3)
 
 
-@pytest.mark.parametrize("gates", [1, 2])
+@for_each("gates", [1, 2])
 def test_second_derivatives_and_compiled_code(gates: int) -> None:
     given = [tensor.requires_grad_() for tensor in drawn(4, 2, 2, gates)]
     options = masks(4, 2, True, True)

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from gyral.ops.rotation_scan import cpu, naive, rotation_scan
 from tests.helpers.kernels import skip_without
+from tests.helpers.loops import for_each
 from tests.helpers.memory import poison
 from tests.helpers.scans import assert_close, masks, results
 
 compiled = skip_without(cpu.prepare, torch.device("cpu"))
 
 MASKS = pytest.mark.parametrize("ragged", [False, True]), pytest.mark.parametrize("resets", [False, True])
-ANGLES = pytest.mark.parametrize("double_angle", [False, True], ids=["single", "double"])
+ANGLES = for_each("double_angle", [False, True])
 # T, B, N, H, d: one step, one row, whole chunks of 64 steps, one step more, full and partly filled heads, an empty
 # head, and one, two, three and more than four registers for a row of R
 SIZES = (
@@ -82,7 +83,7 @@ def test_values_and_gradients_are_those_of_the_chunk_form(double_angle: bool) ->
 
 
 @ANGLES
-@pytest.mark.parametrize("activation", ["relu", "tanh", "sigmoid", "softsign"])
+@for_each("activation", ["relu", "tanh", "sigmoid", "softsign"])
 def test_float32_and_every_activation(activation: str, double_angle: bool) -> None:
     tensors = drawn(130, 3, 40, 2, 20)
     options = {**masks(130, 3, True, True), "activation": activation, "double_angle": double_angle}

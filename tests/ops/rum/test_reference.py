@@ -7,13 +7,14 @@ from torch.utils._pytree import tree_leaves
 
 from gyral.cells.rum import RUMCell
 from gyral.nn.recurrent import Recurrent
+from tests.helpers.loops import for_each
 
 STEPS, BATCH, X, N = 6, 4, 3, 8
 
 
-@pytest.mark.parametrize("autocast", [False, True], ids=["pure", "autocast"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("lambd", [0.0, 1.0, 0.5])
+@for_each("autocast", [False, True])
+@for_each("dtype", [torch.bfloat16, torch.float16])
+@for_each("lambd", [0.0, 1.0, 0.5])
 def test_trains_and_evaluates_in_half_precision(lambd: float, dtype: torch.dtype, autocast: bool) -> None:
     cell = RUMCell(X, N, lambd=lambd, eta=1.0, layer_norm=True, zoneout=0.1, activation="tanh")
     model = Recurrent(lambda _: cell, X, backend="reference")

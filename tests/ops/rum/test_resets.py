@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map
 from gyral.cells.rum import RUMCell
 from gyral.ops.rum import cpu as rum_cpu
 from tests.helpers.kernels import skip_without
+from tests.helpers.loops import for_each
 
 compiled = skip_without(rum_cpu.KERNEL.prepare)
 
@@ -73,16 +74,15 @@ def check(cell: RUMCell, *arguments: Any) -> list[Tensor]:
     return found
 
 
-@pytest.mark.parametrize("lambd", [0.0, 1.0])
-@pytest.mark.parametrize("ragged", [False, True])
-@pytest.mark.parametrize(
+@for_each("lambd", [0.0, 1.0])
+@for_each("ragged", [False, True])
+@for_each(
     "options",
     [
         {},
         {"layer_norm": True, "layer_norm_eps": 0.1, "eta": 0.7, "activation": "tanh", "zoneout": 0.3},
         {"update_gate": False, "activation": "sigmoid", "trainable_embedding": False},
     ],
-    ids=["plain", "everything", "no gate"],
 )
 def test_fused_equals_the_loop(options: dict[str, Any], ragged: bool, lambd: float) -> None:
     cell, inputs, state, *others = make(1, steps=6, batch=9, ragged=ragged, often=0.3, lambd=lambd, **options)
@@ -93,7 +93,7 @@ def test_fused_equals_the_loop(options: dict[str, Any], ragged: bool, lambd: flo
         assert gradient[~others[1][0]].any()
 
 
-@pytest.mark.parametrize("every", [1, 3, 4])
+@for_each("every", [1, 3, 4])
 def test_checkpoints_of_the_memory(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rum_cpu, "CHECKPOINT_EVERY", every)
     for ragged, often in itertools.product([False, True], [0.1, 0.5, 1.0]):

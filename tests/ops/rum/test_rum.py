@@ -16,6 +16,7 @@ from gyral.nn.recurrent import Recurrent
 from gyral.ops import rotation, rum
 from gyral.ops.rum import cpu as rum_cpu
 from tests.helpers.kernels import skip_without
+from tests.helpers.loops import for_each
 from tests.helpers.running import ROOT, spawn
 
 compiled = skip_without(rum_cpu.KERNEL.prepare)
@@ -178,8 +179,8 @@ def test_every_angle_gives_a_rotation(size: int) -> None:
     assert ((memory - expected).flatten(1).norm(dim=1) <= rounding).all()
 
 
-@pytest.mark.parametrize("lambd", [0.0, 1.0])
-@pytest.mark.parametrize("kind", ["opposite", "no embedding", "no target", "both", "equal"])
+@for_each("lambd", [0.0, 1.0])
+@for_each("kind", ["opposite", "no embedding", "no target", "both", "equal"])
 def test_corners_agree_with_the_loop(kind: str, lambd: float) -> None:
     """Parallel, opposite and zero vectors: the same values and gradients as the loop, which says what they mean."""
     batch, size = 5, 4
@@ -217,7 +218,7 @@ def test_nan_stays_visible() -> None:
     assert outputs[2:, 1].isnan().all()
 
 
-@pytest.mark.parametrize("lambd", [0.0, 1.0])
+@for_each("lambd", [0.0, 1.0])
 def test_tensors_may_have_any_memory_layout(lambd: float) -> None:
     cell = RUMCell(3, 5, lambd=lambd)
     model = Recurrent(lambda _: cell, 3, backend="fused")
@@ -240,8 +241,8 @@ def test_tensors_may_have_any_memory_layout(lambd: float) -> None:
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("inside", [False, True])
-@pytest.mark.parametrize("lambd", [0.0, 1.0])
+@for_each("inside", [False, True])
+@for_each("lambd", [0.0, 1.0])
 def test_autocast_rounds_the_inputs_alone(lambd: float, inside: bool) -> None:
     """The kernels of the CPU have no half precision: what comes in it is taken as it is; the state stays float32."""
     cell = RUMCell(3, 5, lambd=lambd)
@@ -261,7 +262,7 @@ def test_autocast_rounds_the_inputs_alone(lambd: float, inside: bool) -> None:
         torch.testing.assert_close(one, other.to(one.dtype))
 
 
-@pytest.mark.parametrize("lambd", [0.0, 1.0])
+@for_each("lambd", [0.0, 1.0])
 def test_cosines_are_recorded_on_every_backend(lambd: float) -> None:
     cell = RUMCell(3, 4, lambd=lambd).double()
     inputs = 3 * torch.randn(6, 5, 3, dtype=torch.float64)
@@ -277,8 +278,8 @@ def test_cosines_are_recorded_on_every_backend(lambd: float) -> None:
 # ---------------------------------------------------------------- memory
 
 
-@pytest.mark.parametrize("lambd", [0.0, 1.0])
-@pytest.mark.parametrize("ragged", [False, True])
+@for_each("lambd", [0.0, 1.0])
+@for_each("ragged", [False, True])
 def test_uninitialized_memory_is_never_read(monkeypatch: pytest.MonkeyPatch, ragged: bool, lambd: float) -> None:
     fixed = {"lambd": lambd, "eta": 0.5, "layer_norm": True, "update_gate": True, "zoneout": 0.2, "training": False}
     case = Case(11, steps=9, batch=19, hidden=21, inputs=3, activation="tanh", ragged=ragged, resets=ragged, **fixed)
@@ -299,7 +300,7 @@ def test_uninitialized_memory_is_never_read(monkeypatch: pytest.MonkeyPatch, rag
         assert torch.equal(again[name], tensor), name
 
 
-@pytest.mark.parametrize("lambd", [0.0, 1.0])
+@for_each("lambd", [0.0, 1.0])
 def test_one_and_two_threads_give_the_same(lambd: float) -> None:
     fixed = {"lambd": lambd, "layer_norm": True, "update_gate": True, "eta": None, "activation": "relu", "zoneout": 0.0}
     # With one input, the projection that PyTorch computes has no sum whose order could depend on the threads.
@@ -330,14 +331,15 @@ def test_a_second_backward_over_the_same_graph_gives_the_same() -> None:
         assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("lambd", "options"),
+@for_each(
+    "given",
     [
         (0.0, {"layer_norm": True, "layer_norm_eps": 0.1, "eta": 0.7, "activation": "tanh", "zoneout": 0.3}),
         (1.0, {"activation": "sigmoid", "update_gate": False, "trainable_target": False}),
     ],
 )
-def test_second_derivatives_equal_the_loop(lambd: float, options: dict[str, Any]) -> None:
+def test_second_derivatives_equal_the_loop(given: tuple[float, dict[str, Any]]) -> None:
+    lambd, options = given
     case = Case(1, steps=4, batch=3, inputs=2, hidden=5, lambd=lambd, ragged=True, training=True, **options)
     found = []
     for backend in ("reference", "fused"):
@@ -378,7 +380,7 @@ def test_nothing_leaks() -> None:
     assert resident() - before < 4e6
 
 
-@pytest.mark.parametrize("every", [1, 2, 3, 5, 100])
+@for_each("every", [1, 2, 3, 5, 100])
 def test_checkpoints_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     case = Case(2, lambd=1.0, steps=10, batch=9, hidden=7, ragged=True)
     truth = case.results("reference", torch.float64)

@@ -34,8 +34,8 @@ NEARBY = 8  # examples whose float32 loops show how large its error may be
 def mended_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Faults of the interpreter: loop bounds under numpy ≥ 2.4; products of bfloat16, held as bits; slow calls.
 
-    For every function that a kernel calls, it goes through all of Triton's language again, and it describes the types in
-    every tuple, which only the compiler reads.
+    For every function that a kernel calls, it goes through all of Triton's language again. It describes the types in
+    every tuple, too, which only the compiler reads.
     """
     patch_tensor, create_dot = interpreter._patch_lang_tensor, interpreter.InterpreterBuilder.create_dot
     core = triton.language.core

@@ -1,11 +1,11 @@
 """The kernel of `gyral.ops.slstm` on the CPU against its steps in plain torch."""
 
-import pytest
 import torch
 from torch import Tensor
 
 from gyral.ops.slstm import cpu, lowest_scale, naive, slstm
 from tests.helpers.kernels import skip_without
+from tests.helpers.loops import for_each
 from tests.helpers.scans import assert_close, masks
 
 compiled = skip_without(cpu.prepare, torch.device("cpu"))
@@ -32,8 +32,8 @@ def results(run, tensors: list[Tensor], options: dict[str, Tensor | None], dtype
     return [value.detach().double() for value in (*values, *gradients)]
 
 
-@pytest.mark.parametrize("resets", [False, True])
-@pytest.mark.parametrize("ragged", [False, True])
+@for_each("resets", [False, True])
+@for_each("ragged", [False, True])
 def test_values_and_gradients_are_those_of_the_plain_steps(ragged: bool, resets: bool) -> None:
     for sizes in SIZES:
         tensors, options = drawn(*sizes), masks(*sizes[:2], ragged, resets)
@@ -55,7 +55,7 @@ def test_the_first_step_forgets_the_initial_state() -> None:
     assert not torch.allclose(outputs[1, 1], fresh[1, 1])
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@for_each("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_m_before_the_first_step_is_finite_in_every_dtype(dtype: torch.dtype) -> None:
     assert torch.tensor(lowest_scale(dtype), dtype=dtype).isfinite()
 
