@@ -4,7 +4,7 @@ import functools
 import gc
 import random
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from gyral.ops.fast_weights import KINDS, OPERATOR, cpu, naive
 from tests.helpers.kernels import skip_without
 from tests.helpers.loops import for_each
 from tests.helpers.memory import poison
+from tests.ops.float32 import check_float32
 
 compiled = skip_without(cpu.prepare, torch.device("cpu"))
 
@@ -133,20 +134,14 @@ def check(case: Case) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 def check_against_naive(cases: Iterable[Case], set_chunk: Callable[[int], None]) -> None:
     """Compare float64 case by case, and float32 by its typical error."""
-    ratios: dict[str, list[float]] = {}
-    smallest = torch.finfo(torch.float32).eps / 2
-    for case in cases:
-        set_chunk(case.chunk)
-        _, truth = check(case)
-        found, plain = (case.results(function, torch.float32) for function in (OPERATOR, naive.fast_weights))
-        for name, tensor in truth.items():
-            own, allowed = (max(error(results[name], tensor), smallest) for results in (found, plain))
-            assert own <= 1000 * allowed, f"{name} in float32 of {case}"
-            ratios.setdefault(name, []).append(own / allowed)
-    compared = {name: values for name, values in ratios.items() if len(values) >= 12}
-    assert {"outputs", "h", "a", "gradient of x", "gradient of w_hh"} <= compared.keys()
-    for name, values in compared.items():
-        assert torch.tensor(values).log().mean().exp() <= 1.5, name
+
+    def compared() -> Iterator[tuple[Any, ...]]:
+        for case in cases:
+            set_chunk(case.chunk)
+            _, truth = check(case)
+            yield case, truth, *(case.results(function, torch.float32) for function in (OPERATOR, naive.fast_weights))
+
+    check_float32(compared(), error, {"outputs", "h", "a", "gradient of x", "gradient of w_hh"}, typical=1.5)
 
 
 def test_random_sizes_and_options(set_chunk: Callable[[int], None]) -> None:

@@ -6,7 +6,7 @@ import functools
 import gc
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from gyral.ops.operator import KernelUnavailableError
 from tests.helpers.kernels import look_again, skip_without
 from tests.helpers.loops import for_each
 from tests.helpers.memory import poison
+from tests.ops.float32 import check_float32
 
 compiled = skip_without(gated_cpu.KERNEL.prepare)
 
@@ -169,25 +170,14 @@ def error(result: Tensor, truth: Tensor) -> float:
 
 def check_against_float64(cases: Iterable[Case]) -> None:
     """Compare the fused path with the loop: in float64 case by case, in float32 by its typical error."""
-    ratios: dict[str, list[float]] = {}
-    smallest = torch.finfo(torch.float32).eps / 2
-    for case in cases:
-        truth = case.results("reference", torch.float64)
-        fused = case.results("fused", torch.float64)
-        assert fused.keys() == truth.keys()
-        for name, tensor in truth.items():
-            assert error(fused[name], tensor) < 1e-9, f"{name} of {case}"
-        if case.draws:
-            continue
-        fused, plain = case.results("fused", torch.float32), case.results("reference", torch.float32)
-        for name, tensor in truth.items():
-            own, allowed = (max(error(results[name], tensor), smallest) for results in (fused, plain))
-            assert own <= 1000 * allowed, f"{name} in float32 of {case}"
-            ratios.setdefault(name, []).append(own / allowed)
-    compared = {name: values for name, values in ratios.items() if len(values) >= 12}
-    assert {"outputs", "gradient of inputs", "gradient of initial hidden"} <= compared.keys()
-    for name, values in compared.items():
-        assert torch.tensor(values).log().mean().exp() <= 2, name
+
+    def compared() -> Iterator[tuple[Any, ...]]:
+        for case in cases:
+            truth = check_equal(case)
+            if not case.draws:
+                yield case, truth, *(case.results(backend, torch.float32) for backend in ("fused", "reference"))
+
+    check_float32(compared(), error, {"outputs", "gradient of inputs", "gradient of initial hidden"})
 
 
 def test_random_sizes_and_options() -> None:

@@ -28,6 +28,7 @@ SIZES = (
     (5, 1, 1, 1, 7, 65),
 )
 RAGGED, RESETS = pytest.mark.parametrize("ragged", [False, True]), pytest.mark.parametrize("resets", [False, True])
+MASKS = tuple(itertools.product((True, False), repeat=2))  # ragged, resets
 CLIP = for_each("clip", [None, 0.5])
 
 
@@ -47,14 +48,24 @@ def plain(*tensors: Tensor, clip: float | None, **options: Any) -> tuple[Tensor,
     return naive.m2rnn(*tensors, math.inf if clip is None else clip, **options)
 
 
+def check_sizes(sizes: tuple[int, ...], masked: tuple[bool, bool], clip: float | None) -> None:
+    tensors, options = drawn(*sizes), {"clip": clip, **masks(*sizes[:2], *masked)}
+    truth = results(plain, tensors, options, torch.float64)
+    assert_close(results(m2rnn, tensors, options, torch.float64), truth, 1e-12)
+    assert_close(results(m2rnn, tensors, options, torch.float32), truth, 5e-5)
+
+
 @CLIP
 def test_values_and_gradients_are_those_of_the_plain_steps(clip: float | None) -> None:
-    each_mask = itertools.cycle(itertools.product((True, False), repeat=2))
-    for sizes, masked in zip(SIZES, each_mask, strict=False):
-        tensors, options = drawn(*sizes), {"clip": clip, **masks(*sizes[:2], *masked)}
-        truth = results(plain, tensors, options, torch.float64)
-        assert_close(results(m2rnn, tensors, options, torch.float64), truth, 1e-12)
-        assert_close(results(m2rnn, tensors, options, torch.float32), truth, 5e-5)
+    for sizes, masked in zip(SIZES, itertools.cycle(MASKS), strict=False):
+        check_sizes(sizes, masked, clip)
+
+
+@pytest.mark.slow
+@CLIP
+def test_all_sizes_with_all_masks(clip: float | None) -> None:
+    for sizes, masked in itertools.product(SIZES, MASKS):
+        check_sizes(sizes, masked, clip)
 
 
 @for_each("chunk", [1, 5, 100])

@@ -17,6 +17,7 @@ from tests.helpers.scans import assert_close, masks, results
 compiled = skip_without(cpu.prepare, torch.device("cpu"))
 
 MASKS = pytest.mark.parametrize("ragged", [False, True]), pytest.mark.parametrize("resets", [False, True])
+EVERY_MASK = tuple(itertools.product((True, False), repeat=2))  # ragged, resets
 ANGLES = for_each("double_angle", [False, True])
 # T, B, N, H, d: one step, one row, whole chunks of 64 steps, one step more, full and partly filled heads, an empty
 # head, and one, two, three and more than four registers for a row of R
@@ -70,16 +71,26 @@ def in_numpy(tensors: list[Tensor], options: dict[str, Any]) -> tuple[np.ndarray
     return outputs, memory, hidden
 
 
+def check_sizes(sizes: tuple[int, ...], masked: tuple[bool, bool], double_angle: bool) -> None:
+    tensors = drawn(*sizes)
+    options = {**masks(*sizes[:2], *masked), "double_angle": double_angle, "activation": "tanh"}
+    truth = results(plain, tensors, options, torch.float64)
+    for found, expected in zip(truth, in_numpy(tensors, options), strict=False):
+        np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-12)
+    assert_close(results(rotation_scan, tensors, options, torch.float64), truth, 1e-10)
+
+
 @ANGLES
 def test_values_and_gradients_are_those_of_the_chunk_form(double_angle: bool) -> None:
-    each_mask = itertools.cycle(itertools.product((True, False), repeat=2))
-    for sizes, masked in zip(SIZES, each_mask, strict=False):
-        tensors = drawn(*sizes)
-        options = {**masks(*sizes[:2], *masked), "double_angle": double_angle, "activation": "tanh"}
-        truth = results(plain, tensors, options, torch.float64)
-        for found, expected in zip(truth, in_numpy(tensors, options), strict=False):
-            np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-12)
-        assert_close(results(rotation_scan, tensors, options, torch.float64), truth, 1e-10)
+    for sizes, masked in zip(SIZES, itertools.cycle(EVERY_MASK), strict=False):
+        check_sizes(sizes, masked, double_angle)
+
+
+@pytest.mark.slow
+@ANGLES
+def test_all_sizes_with_all_masks(double_angle: bool) -> None:
+    for sizes, masked in itertools.product(SIZES, EVERY_MASK):
+        check_sizes(sizes, masked, double_angle)
 
 
 @ANGLES
