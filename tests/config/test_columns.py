@@ -13,6 +13,7 @@ from gyral.reports.rows import Row
 from gyral.training import build
 from tests.helpers.found import at_least
 from tests.helpers.running import compose_config, keep_small
+from tests.helpers.slices import offered
 
 TABLES = {sweep.name: sweep for sweep in catalogue.named() if sweep.column == "column"}
 COLUMNS = at_least(
@@ -27,8 +28,9 @@ COLUMNS = at_least(
 
 def shrink(config: DictConfig) -> DictConfig:
     """Return the configuration of a row in a column with small data and a small model."""
-    keep_small(config, batch_size=2, val_batches=1, test_batches=1, train_size=8, val_size=4, test_size=4)
-    config.model.cell.hidden_size = 16
+    keep_small(config, batch_size=2, val_batches=1, test_batches=1, train_size=8, val_size=4, test_size=4, **offered("TINY"))
+    for part in {"cell", "encoder", "decoder"} & set(config.model):
+        config.model[part].hidden_size = 16
     if config.model.embedding_size is not None:
         config.model.embedding_size = 16
     return config
@@ -46,7 +48,8 @@ def shrink(config: DictConfig) -> DictConfig:
 def test_every_column_takes_three_steps_and_is_tested(sweep: Any, column: str, tmp_path: Path) -> None:
     rows = sweep.axes["experiment"]
     row = rows[sweep.axes["column"].index(column) % len(rows)]
-    config = shrink(compose_config(f"experiment={row}", f"column={column}", "logger=none", "callbacks=none"))
+    config = shrink(compose_config(f"experiment={row}", f"column={column}", "logger=none"))
+    config.callbacks = {}
     config.trainer.update(accelerator="cpu", max_steps=3, val_check_interval=3)
     built = build.build_task(config)
     trainer = build.build_trainer(config, tmp_path)

@@ -5,18 +5,14 @@ A point is one of the names below and a number of optimizer steps.
 
 import functools
 import os
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gyral.tasks.base import Task
 from gyral.training import checkpoints, loggers
 from gyral.training.callbacks.finite_guard import FiniteGuard
-from tests.helpers.running import Outcome, invoke
 
 
 def die() -> None:
@@ -64,16 +60,6 @@ def arm(point: str, step: int, act: Callable[[], object] = die, patch: Callable[
         arm_replace(step, act, patch, done=point == "after_replace")
     else:
         raise ValueError(point)
-
-
-def train_and_copy(directory: Path, step: int, *arguments: str) -> Outcome:
-    """Run `gyral train` into a directory. The folder `killed` beside it becomes what a kill after `step` leaves."""
-    with pytest.MonkeyPatch.context() as patch:
-        copy = functools.partial(shutil.copytree, directory, directory.with_name("killed"))
-        arm("before_step", step, act=copy, patch=patch.setattr)
-        outcome = invoke(*arguments, f"hydra.run.dir={directory}")
-    assert outcome.status == 0, outcome.err
-    return outcome
 
 
 def arm_replace(step: int, act: Callable[[], object], patch: Callable[..., None], done: bool) -> None:

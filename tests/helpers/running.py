@@ -1,6 +1,7 @@
 """Helpers of the tests that compose configurations and run the programs, in this process or in another one."""
 
 import contextlib
+import copy
 import csv
 import functools
 import io
@@ -20,6 +21,7 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra._internal.hydra import Hydra
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
 from hydra.core.singleton import Singleton
@@ -289,8 +291,11 @@ ENTRIES = {
 def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringIO]]:
     """Lend the process-wide state that a program uses and put it back: arguments, environment, logging, Hydra, …"""
     argv, environment = sys.argv, dict(os.environ)
-    plugins = Plugins.instance()  # before: it also registers the kinds of sources
-    singletons, root = Singleton.get_state(), logging.getLogger()
+    Plugins.instance()  # before the copies: it also registers the kinds of sources
+    # as Singleton.get_state, but for what only imports change, which takes most of its time
+    fixed = (Plugins, ConfigStore)
+    singletons = {kind: one if kind in fixed else copy.deepcopy(one) for kind, one in Singleton._instances.items()}
+    resolvers, root = dict(BaseContainer._resolvers), logging.getLogger()
     handlers, level = root.handlers[:], root.level
     loggers = [logging.getLogger(name) for name in list(logging.Logger.manager.loggerDict)]
     states = [(logger, logger.level, logger.disabled) for logger in loggers]
@@ -316,9 +321,7 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
             logger.disabled = disabled
         for number, handler in signals.items():
             signal.signal(number, handler)
-        # as Singleton.set_state, but for the search for plugins, which has found what it finds
-        Singleton._instances = {Plugins: plugins, **singletons["instances"]}
-        BaseContainer._resolvers = singletons["omegaconf_resolvers"]
+        Singleton._instances, BaseContainer._resolvers = singletons, resolvers
         torch.set_num_threads(1)
         torch.use_deterministic_algorithms(False)
 

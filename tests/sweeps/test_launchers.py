@@ -109,11 +109,15 @@ def test_cores_and_gpus_are_shared_out_among_workers(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5,GPU-7")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(joblib, "available_cores", lambda: 12)
-    command = [*COPY, "task=copy", "model=rnn", "seed=13", "task.delay=1,2,3,4"]  # whose processes die
-    assert "4 jobs of 4 failed" in invoke("-m", "launcher=joblib", *command, f"hydra.sweep.dir={tmp_path}").err
+    command = ["-m", "launcher=joblib", *COPY, "task=copy", "model=rnn", "seed=13"]  # whose processes die
+    assert "4 jobs of 4 failed" in invoke(*command, "task.delay=1,2,3,4", f"hydra.sweep.dir={tmp_path}").err
     given = {place: environment for place, environment, _ in here}
     assert [given[place]["CUDA_VISIBLE_DEVICES"] for place in sorted(given)] == ["2", "5", "GPU-7"][: len(given)]
     assert {environment["OMP_NUM_THREADS"] for environment in given.values()} == {"4"}
+    here.clear()
+    invoke(*command, "task.delay=5", "hydra.launcher.gpus=0.5", f"hydra.sweep.dir={tmp_path}")
+    [(_, environment, _)] = here
+    assert (environment["CUDA_VISIBLE_DEVICES"], environment["OMP_NUM_THREADS"]) == ("2", "2"), "one of six workers"
 
 
 @pytest.mark.parametrize(
@@ -253,6 +257,7 @@ def started() -> Iterator[list[subprocess.Popen[str]]]:
 def start(*arguments: str, directory: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "src.train", "-m", "launcher=joblib", "hydra.launcher.n_jobs=2", *arguments]
     command.append(f"hydra.sweep.dir={directory}")
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the process would inherit that it is ignored
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

@@ -29,6 +29,7 @@ from gyral.tasks.base import SequenceTask
 from gyral.training import build, checkpoints
 from tests.faults import forks
 from tests.helpers import killing
+from tests.helpers.moments import copy_at, copy_once, train_and_copy
 from tests.helpers.running import (
     ROOT,
     SMALL_COPY,
@@ -42,7 +43,6 @@ from tests.helpers.running import (
     read_rows,
     small_text,
 )
-from tests.training.moments import copy_at, copy_once, train_and_copy
 
 # zoneout makes every step depend on the state of the random generator
 COPY = (*SMALL_COPY, "model=rum", "model.cell.zoneout=0.2")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.killing import train_and_copy
+from tests.helpers.moments import train_and_copy
 from tests.helpers.running import SMALL
 
 # A new lesson begins at each validation, and the baseline of REINFORCE is part of the checkpoint.
@@ -19,7 +19,7 @@ SCENES = (
 
 @pytest.fixture(scope="session")
 def scenes_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directory of a run; `killed` beside it is what a kill after step 4 leaves."""
+    """Directory of a run; beside it is what a kill after step 4 leaves."""
     directory = tmp_path_factory.mktemp("runs") / "scenes"
-    train_and_copy(directory, 4, *SCENES)
+    train_and_copy(directory, [("before_step", 4)], *SCENES)
     return directory

@@ -9,14 +9,14 @@ from gyral.applications.summarization.task import SummaryTask
 from gyral.runs.directory import load_run
 from gyral.training import build
 from tests.applications.summarization.small import SUMMARIES
-from tests.helpers.killing import train_and_copy
+from tests.helpers.moments import train_and_copy
 
 
 @pytest.fixture(scope="session")
 def summary_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directory of a run on the articles of pairs.jsonl; `killed` beside it is what a kill after step 8 leaves."""
+    """Directory of a run on the articles of pairs.jsonl; beside it is what a kill after step 8 leaves."""
     directory = tmp_path_factory.mktemp("runs") / "run"
-    outcome = train_and_copy(directory, 8, *SUMMARIES, "callbacks=norms")
+    outcome = train_and_copy(directory, [("before_step", 8)], *SUMMARIES, "callbacks=norms")
     assert "ROUGE-1" in outcome.out
     return directory
 

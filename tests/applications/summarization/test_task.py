@@ -26,6 +26,7 @@ from gyral.runs.directory import load_run
 from gyral.training import build
 from gyral.training.checkpoints import load_checkpoint, load_weights
 from tests.applications.summarization.small import SUMMARIES
+from tests.helpers.moments import copy_at
 from tests.helpers.running import assert_same_run, build_task, invoke, load_last
 
 PAIRS = Path(__file__).with_name("pairs.jsonl")
@@ -117,7 +118,7 @@ def test_rendered_examples_have_article_summary_and_prediction(summary_run: Path
 
 
 def test_a_resumed_run_is_equal_bit_for_bit(summary_run: Path, tmp_path: Path) -> None:
-    killed = Path(shutil.copytree(summary_run.with_name("killed"), tmp_path / "killed"))
+    killed = Path(shutil.copytree(copy_at(summary_run, "before_step", 8), tmp_path / "killed"))
     assert load_last(killed)["global_step"] == 6
     assert not (killed / "summaries_test.jsonl").exists()
     outcome = invoke(f"resume={killed}")

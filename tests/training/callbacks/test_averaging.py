@@ -11,6 +11,7 @@ import torch
 from gyral.core.errors import OptionError
 from gyral.training.callbacks.averaging import Averaging
 from gyral.training.callbacks.statistics import Statistics
+from tests.helpers.moments import copy_at, train_and_copy
 from tests.helpers.recorder import Recorder
 from tests.helpers.running import (
     assert_same,
@@ -20,7 +21,6 @@ from tests.helpers.running import (
     read_rows,
 )
 from tests.training.callbacks.conftest import TEXT
-from tests.training.moments import copy_at, train_and_copy
 
 MOMENTS = [("before_step", 8), ("before_step", 14), ("after_replace", 18)]
 ASGD = (*TEXT, "optimizer=sgd", "callbacks=averaging", "callbacks.averaging.start=10")

@@ -12,6 +12,7 @@ import torch
 
 from gyral.core.errors import OptionError
 from gyral.training.callbacks.early_stopping import EarlyStopping
+from tests.helpers.moments import copy_at, train_and_copy
 from tests.helpers.recorder import Recorder
 from tests.helpers.running import (
     SMALL_RECALL,
@@ -19,7 +20,6 @@ from tests.helpers.running import (
     invoke,
     load_last,
 )
-from tests.training.moments import copy_at, train_and_copy
 
 
 def started(callback: EarlyStopping, task: Any) -> tuple[EarlyStopping, Recorder]:
