@@ -17,6 +17,7 @@ CELLS: dict[str, Callable[[int, int], int]] = {
     "eurnn": lambda x, n: 2 * n * x + n + n + 2 * (n - 1),  # input, bias, a diagonal, two angles a rotation
     "goru": lambda x, n: 3 * n * (x + 1) + 2 * n * n + n - 1,  # three input kernels, two gates', angles
     "rum": lambda x, n: 3 * n * (x + 1) + 2 * n * n,
+    "rum_150_no_gate": lambda x, n: 2 * n * (x + 1) + n * n,
     "fast_weights": lambda x, n: n * (x + n + 1) + 2 * n,  # two kernels and a bias, a normalization
     "weinet": lambda x, n: 7 * n * (x + 1) + 4 * n * n + 2 * n,
     "on_lstm": lambda x, n: (4 * n + 2 * n // 10) * (x + n + 1),  # an LSTM with one bias, two gates of chunks of ten

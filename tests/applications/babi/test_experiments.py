@@ -17,7 +17,7 @@ def test_rows_of_table_2_have_the_parameters_of_the_equations(row: str) -> None:
     config = compose_config(f"experiment={TABLE2}/{row}")
     config.task.update(generated=True, size="1k")
     task = build.build_task(config)
-    hidden = 512 if row in ("eurnn", "eurnn_attention") else 100
+    hidden = {"eurnn": 512, "eurnn_attention": 512, "rum_150_no_gate": 150}.get(row, 100)
     cell = "rum" if row == "rum_tanh" else cell_of(row.removeprefix("word_"))
     attention, rotational = row.endswith("_attention"), row.endswith("_rotational")
     width = 2 * hidden if cell in COMPLEX else hidden
