@@ -55,7 +55,7 @@ weinet layer_norm=false
 """
 INPUT_SIZE, BATCH, STEPS = 3, 4, 4
 SMALL = {"hidden_size": 5, "chunk_size": 2, "slots": 3, "width": 2, "read_heads": 1, "kernel_size": 3, "heads": 2}
-SMALL |= {"capacity": 2, "edge_size": 1, "state_size": 6}
+SMALL |= {"capacity": 3, "edge_size": 1, "state_size": 6}
 SEQUENCE = "gyral.models.sequence.SequenceModel"  # other models, with any of these cells, have their own tests
 CELLS = {name: one["cell"] for name, one in compose_choices("model").items() if one.get("_target_") == SEQUENCE}
 CELLS = {name: cell | {key: SMALL[key] for key in cell.keys() & SMALL} for name, cell in CELLS.items()}
@@ -400,7 +400,7 @@ def test_gradients_of_inputs_state_and_parameters(case: str, fast_mode: bool) ->
 
     Or, if not `fast_mode`, of each element: the sizes are smaller, because its work grows with their fourth power.
     """
-    cell = copy.deepcopy(built(f"{case} hidden_size=3"))
+    cell = copy.deepcopy(built(f"{case} hidden_size=4"))
     if cell.estimates_gradient:
         pytest.skip("its gradient is an estimate, see the tests of the cell")
     with torch.no_grad():  # initial weights may be tiny, and a normalization of three similar numbers is rough
