@@ -75,7 +75,7 @@ template <class Real> struct Scan {
         Real *grad_q, *grad_k, *grad_r, *grad_reads, *grad_erasures;  // sums over the heads
         Real *part_q, *part_k, *part_r;                         // of one head
         // parts of the gradients of log decays: of readers and keys of each step (C, E), of all steps (E); of the pairs with
-        // each key (M), and of the pairs across each step (C)
+        // each key (M), and of the pairs across each step (C), or (C, K) for decays of channels
         Real *of_readers, *of_keys, *of_all, *of_pairs, *across_step;
     };
 
@@ -102,7 +102,7 @@ template <class Real> struct Scan {
         b.grad_q = take(C * K), b.grad_k = take(most * K), b.grad_reads = take(C * M);
         b.part_q = take(C * K), b.part_k = take(most * K);
         b.of_readers = take(C * E), b.of_keys = take(C * E), b.of_all = take(E);
-        b.of_pairs = take(M), b.across_step = take(C);
+        b.of_pairs = take(M), b.across_step = take(is_vector ? C * K : C);
         if (erases) {
             b.grad_system = take(most * M), b.grad_r = take(most * K), b.grad_erasures = take(most * M);
             b.part_r = take(most * K);
@@ -636,25 +636,32 @@ template <class Real> struct Scan {
         });
     }
 
-    // The same with a decay of each channel, for the queries, keys and erasing keys of the head.
+    // The same with a decay of each channel, for the queries, keys and erasing keys of the head. For each reader, the keys are
+    // summed from the first step on, and each of these sums is what crosses the next step.
     void channels_backward(const Chunk& now, const Buffers& b) const {
+        zero(b.across_step, now.steps * K);
         std::copy_n(b.k, now.count * K, b.faded);
         for (Index t = 0; t < now.steps; ++t) {
             const Index before = t * micro, after = before + micro;
             across(K, [&](Index c) {
-                const Row decay = load(b.decay + t * K + c);
+                const Row decay = load(b.decay + t * K + c), q = load(b.q + t * K + c);
                 Row sum = {};
                 for (Index j = 0; j < before; ++j) {
                     const Row k = decay * load(b.faded + j * K + c);
                     store<Real>(b.faded + j * K + c, k);
                     sum += b.grad_attention[t * M + j] * k;
+                    if ((j + 1) % micro == 0) add(b.across_step + (j + 1) / micro * K + c, q * sum);
                 }
                 for (Index j = before; j < after; ++j) sum += b.grad_attention[t * M + j] * load(b.faded + j * K + c);
-                add_channels(sum, 1, b.q + t * K + c, b.part_q + t * K + c, b.of_readers + t * K + c);
+                add(b.part_q + t * K + c, sum);
                 for (Index i = before; erases && i < after; ++i) {
+                    const Row r = load(b.r + i * K + c);
                     sum = Row{};
-                    for (Index j = 0; j < i; ++j) sum -= b.grad_system[i * M + j] * load(b.faded + j * K + c);
-                    add_channels(sum, 1, b.r + i * K + c, b.part_r + i * K + c, b.of_readers + t * K + c);
+                    for (Index j = 0; j < i; ++j) {
+                        sum -= b.grad_system[i * M + j] * load(b.faded + j * K + c);
+                        if ((j + 1) % micro == 0 && j < before) add(b.across_step + (j + 1) / micro * K + c, r * sum);
+                    }
+                    add(b.part_r + i * K + c, sum);
                 }
             });
         }
@@ -669,7 +676,7 @@ template <class Real> struct Scan {
                     for (Index i = t; i < now.steps; ++i) sum += b.grad_attention[i * M + j] * load(b.faded + i * K + c);
                     for (Index i = j + 1; erases && i < now.count; ++i)
                         sum -= b.grad_system[i * M + j] * load(b.faded_r + i * K + c);
-                    add_channels(sum, -1, b.k + j * K + c, b.part_k + j * K + c, b.of_readers + t * K + c);
+                    add(b.part_k + j * K + c, sum);
                 }
                 for (Index i = t; i < now.steps; ++i) fade(decay, b.faded + i * K + c);
                 for (Index i = before; erases && i < now.count; ++i) fade(decay, b.faded_r + i * K + c);
@@ -677,10 +684,7 @@ template <class Real> struct Scan {
         }
     }
     static void fade(Row decay, Real* x) { store<Real>(x, decay * load(x)); }
-    static void add_channels(Row grad, Real direction, const Real* x, Real* sum, Real* exponents) {
-        store<Real>(sum, load(sum) + grad);
-        store<Real>(exponents, load(exponents) + direction * grad * load(x));
-    }
+    static void add(Real* sum, Row x) { store<Real>(sum, load(sum) + x); }
 
     // A log decay is in the factors of what is read at its step and later, of the keys before it, of pairs across it, and of
     // the memory before the chunk.
@@ -697,9 +701,10 @@ template <class Real> struct Scan {
             across(E, [&](Index c) { add_row(sums + c, found + c); });
             if (now.is_fresh && t == 0)
                 zero(to, given.decays);
-            else if (is_vector)
+            else if (is_vector) {
+                across(K, [&](Index c) { add_row(b.across_step + t * K + c, found + c); });
                 copy(found, key, to);
-            else
+            } else
                 *to = b.across_step[t] + sum_of<Real>(load(found));
             across(E, [&](Index c) { add_row(b.of_keys + t * E + c, sums + c); });
         }

@@ -24,8 +24,9 @@ struct Arguments {
     void* grad_projected;      // as projected
 };
 
-// e^-x, for a double without infinity: the quotients below would be NaN
-template <class Real> inline Real exponential_of_minus(Real x) { return exponential(std::min(-x, Real(700))); }
+// The largest exponent of e: sums of two such powers and their inverses are normal numbers. A subnormal z may be flushed to
+// zero, and then 1 - z would be, too. What is lost beyond is far below the precision of 1.
+template <class Real> constexpr Real LARGEST = sizeof(Real) == 4 ? 80 : 700;
 
 template <class Real> inline Real positive(Real c) { return c >= 0 ? c + Real(0.5) : sigmoid(c); }
 
@@ -35,29 +36,34 @@ template <class Real> struct GRU {
     Real z, kept;  // z and 1 - z
 
     GRU(Real gate, Real) {
-        const Real e = exponential_of_minus(gate);
+        const Real e = exponential(std::min(-gate, LARGEST<Real>));
         z = 1 / (1 + e);
         kept = e * z;
     }
     void backward(Real grad_z, Real& grad_gate, Real&) const { grad_gate = grad_z * z * kept; }
 };
 
-// With F = 1 + e^-f and I = 1 + e^-i: z = F / (F + I)
+// With F = 1 + e^-f and I = 1 + e^-i: z = F / (F + I). If one of the powers is too large, F and I are multiplied by e^-shift,
+// which makes their first terms negligible.
 template <class Real> struct LSTM {
     static constexpr Index gates = 2;
     Real z, kept, forget, write;
+    bool is_shifted;
 
     LSTM(Real f, Real i) {
-        forget = 1 + exponential_of_minus(f);
-        write = 1 + exponential_of_minus(i);
+        const Real shift = std::max(std::max(-f, -i) - LARGEST<Real>, Real(0));
+        is_shifted = shift > 0;
+        const Real one = is_shifted ? Real(0) : Real(1);
+        forget = one + exponential(-f - shift);
+        write = one + exponential(-i - shift);
         const Real inverse = 1 / (forget + write);
         z = forget * inverse;
         kept = write * inverse;
     }
     void backward(Real grad_z, Real& grad_forget, Real& grad_write) const {
         const Real common = grad_z * z * kept;
-        grad_forget = -common * (1 - 1 / forget);
-        grad_write = common * (1 - 1 / write);
+        grad_forget = is_shifted ? -common : -common * (1 - 1 / forget);
+        grad_write = is_shifted ? common : common * (1 - 1 / write);
     }
 };
 
