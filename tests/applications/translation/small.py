@@ -101,4 +101,5 @@ def effects(task: Any) -> list[Any] | None:
     if not isinstance(task, TranslationTask):
         return None
     batch = next(iter(task.data.loader("val")))
-    return [task.loss(oracle(task, batch), batch).item(), vars(task.decoding), task.decoded, task.text(batch.source[0])]
+    options = (vars(task.decoding), task.decoded, task.bleu_tokens)
+    return [task.loss(oracle(task, batch), batch).item(), *options, task.text(batch.source[0])]
