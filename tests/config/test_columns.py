@@ -28,7 +28,9 @@ COLUMNS = at_least(
 
 def shrink(config: DictConfig) -> DictConfig:
     """Return the configuration of a row in a column with small data and a small model."""
-    keep_small(config, batch_size=2, val_batches=1, test_batches=1, train_size=8, val_size=4, test_size=4, **offered("TINY"))
+    keep_small(
+        config, batch_size=2, val_batches=1, test_batches=1, train_size=8, val_size=4, test_size=4, **offered("TINY")
+    )
     for part in {"cell", "encoder", "decoder"} & set(config.model):
         config.model[part].hidden_size = 16
     if config.model.embedding_size is not None:
