@@ -226,17 +226,21 @@ class LANTMCell(MemoryCell):
         heads = self.split(F.linear(hidden, self.head_weight, self.head_bias))
         state = self.make_room(state, write)
         write_key, write_step = self.move(heads.write, state.write_key, state.write_step)
-        slot = torch.arange(self.capacity, device=hidden.device) == state.count.unsqueeze(-1)
+        index, first = torch.arange(self.capacity, device=hidden.device), state.count.unsqueeze(-1)
+        slot, vacant = index == first, index > first
         count = state.count + 1
         if write is not None:
             allowed = write.unsqueeze(-1)
             write_key = torch.where(allowed, write_key, state.write_key)
             write_step = torch.where(allowed, write_step, state.write_step)
-            slot = slot & allowed
+            slot, vacant = slot & allowed, vacant | ~allowed & (index == first)
             count = torch.where(write, count, state.count)
-        keys = torch.where(slot.unsqueeze(-1), write_key.unsqueeze(1), state.keys)
-        vectors = torch.where(slot.unsqueeze(-1), heads.vector.tanh().unsqueeze(1), state.vectors)
-        strengths = torch.where(slot, heads.strength.sigmoid(), state.strengths)
+        # what an initial state has beyond its count is no part of the memory, and gets no gradient
+        keys, vectors, strengths = state.keys, state.vectors, state.strengths.masked_fill(vacant, 0.0)
+        keys, vectors = (leaf.masked_fill(vacant.unsqueeze(-1), 0.0) for leaf in (keys, vectors))
+        keys = torch.where(slot.unsqueeze(-1), write_key.unsqueeze(1), keys)
+        vectors = torch.where(slot.unsqueeze(-1), heads.vector.tanh().unsqueeze(1), vectors)
+        strengths = torch.where(slot, heads.strength.sigmoid(), strengths)
         read_key, read_step = self.move(heads.read, state.read_key, state.read_step)
         memory = (
             state if self.read_first else state._replace(keys=keys, vectors=vectors, strengths=strengths, count=count)
