@@ -289,7 +289,7 @@ def test_the_bits_are_the_same_with_the_tuning_of_other_processors(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, processor: str
 ) -> None:
     compile_for(monkeypatch, tmp_path, "-march=x86-64-v3", f"-mtune={processor}")
-    test_any_number_of_threads_gives_the_same_bits(monkeypatch, large=True)
+    test_any_number_of_threads_gives_the_same_bits(monkeypatch=monkeypatch)
 
 
 def test_memory_is_linear_in_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
