@@ -79,6 +79,20 @@ def folder_that_is_a_link_to_one_that_all_may_write(path: Path) -> None:
     path.parent.symlink_to(target)
 
 
+def folder_that_is_a_link_of_another_user(path: Path) -> None:
+    target = path.parent.parent / "target"
+    path.parent.rename(target)
+    path.parent.symlink_to(target)
+    os.lchown(path.parent, NOBODY, NOBODY)
+    path.parent.parent.chmod(0o1777)
+
+
+def link_that_leads_to_one_of_another_user(path: Path) -> None:
+    folder_that_is_a_link_of_another_user(path)
+    path.parent.rename(path.parent.with_name("theirs"))
+    path.parent.symlink_to("theirs")
+
+
 BY_ANYBODY: tuple[Callable[[Path], None], ...] = (
     file_that_all_may_write,
     folder_that_all_may_write,
@@ -92,6 +106,8 @@ BY_ROOT: tuple[Callable[[Path], None], ...] = (
     file_of_another_user_in_a_folder_like_tmp,
     link_of_another_user_in_a_folder_like_tmp,
     link_to_a_file_of_another_user,
+    folder_that_is_a_link_of_another_user,
+    link_that_leads_to_one_of_another_user,
 )
 
 

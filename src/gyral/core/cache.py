@@ -5,6 +5,7 @@ import logging
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -34,20 +35,20 @@ def cache_candidates(data_dir: Path) -> list[Path]:
 def untrusted_reason(path: Path) -> str | None:
     """Return why another user could have written or replaced a file or directory, or None if nobody could.
 
-    The path and all directories above it must belong to this user or root, and no other user may write to them. A
-    directory with the sticky bit, such as /tmp, is no danger: there, others cannot replace what they do not own.
-    A group may write if it is its owner's alone, as is the default of some distributions.
+    The path, all directories above it and all symbolic links on the way must belong to this user or root, and no other
+    user may write to them. A directory with the sticky bit, such as /tmp, is no danger: there, others cannot replace
+    what they do not own. A group may write if it is its owner's alone, as is the default of some distributions.
 
     Args:
-        path: the path; if it is a symbolic link, the link and its target are checked.
+        path: the path, as it will be used: with its links.
 
     Raises:
         OSError: the path does not exist or cannot be read.
     """
     if not hasattr(os, "getuid"):  # Windows, which keeps caches in the user's profile
         return None
-    target = path.resolve(strict=True)
-    for place in (path, target, *target.parents):
+    path.resolve(strict=True)  # it exists, and its links do not lead in a circle
+    for place in _places(path):
         status = place.lstat()
         mode = f"{place} (mode {stat.S_IMODE(status.st_mode):o})"
         if status.st_uid not in (0, os.getuid()):
@@ -59,6 +60,20 @@ def untrusted_reason(path: Path) -> str | None:
         if status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid, status.st_uid):
             return f"a group may write to {mode}"
     return None
+
+
+def _places(path: Path) -> Iterator[Path]:
+    """Yield the places that the system visits on the way to a path: directories, links and what they lead to."""
+    place, left = Path("/"), [*reversed(Path(os.path.abspath(path)).parts[1:])]
+    yield place
+    while left:
+        part = left.pop()
+        place = place.parent if part == ".." else place / part
+        yield place
+        if place.is_symlink():
+            link = place.readlink()
+            place = Path("/") if link.is_absolute() else place.parent
+            left += reversed(link.parts[link.is_absolute() :])
 
 
 def _is_private_group(group: int, owner: int) -> bool:

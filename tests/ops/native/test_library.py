@@ -3,6 +3,7 @@
 import ctypes
 import logging
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -113,11 +114,19 @@ def test_a_compiler_that_fails_is_asked_once(monkeypatch: pytest.MonkeyPatch, tm
     assert len((tmp_path / "calls").read_text().split()) == 2, "its version, and one compilation"
 
 
-def test_a_cache_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
+def test_a_cache_that_cannot_be_made_is_named_and_the_kernel_compiled_for_the_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     needs_compiler()
     (tmp_path / "file").touch()
     monkeypatch.setenv("GYRAL_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(KernelUnavailableError, match=r"file/cache: Not a directory$"):
+    with caplog.at_level(logging.WARNING, "gyral"):
+        assert library.load(source(tmp_path)).answer() == 42
+    [record] = caplog.records
+    assert record.getMessage().endswith("file/cache: Not a directory; compiling answer.cpp for this process alone")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    library.load_or_reason.cache_clear()
+    with pytest.raises(KernelUnavailableError, match=r"/none/gyral-\w+: No such file or directory$"):
         library.load(source(tmp_path))
 
 

@@ -58,8 +58,8 @@ def load(source: Path) -> ctypes.CDLL:
 
     Libraries are stored in `gyral.core.cache.cache_directory`. Their file name depends on the source, the headers that
     it includes, the compiler, the flags and the processor, so that machines may share the directory. A library that
-    another user could have written is not loaded, see `gyral.core.cache.untrusted_reason`: this process then compiles
-    its own.
+    another user could have written is not loaded, see `gyral.core.cache.untrusted_reason`. This process then compiles
+    its own, and so it does if the directory cannot be made or written.
 
     Raises:
         KernelUnavailableError: There is no compiler, or the compilation failed; the message is the reason. A failed
@@ -106,20 +106,23 @@ def _load(source: Path) -> ctypes.CDLL:
     directory = cache_directory()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = directory.resolve() / name  # a link above could be changed between the check and the loading
-        reason = untrusted_reason(path if path.exists() else path.parent)
+        path = directory / name
+        reason = untrusted_reason(path if path.exists() else directory)
         if reason is None:
             if not _is_whole(path):
                 _compile([command, *flags], source, path)
             return _open(path)
-        log.warning("%s; compiling %s for this process alone", reason, source.name)
+    except OSError as error:
+        reason = f"{error.filename2 or error.filename or directory}: {error.strerror}"
+    log.warning("%s; compiling %s for this process alone", reason, source.name)
+    try:
         with tempfile.TemporaryDirectory(prefix="gyral-") as private:  # a loaded library no longer needs its file
             if (reason := untrusted_reason(Path(private))) is not None:
                 raise KernelUnavailableError(reason)
             _compile([command, *flags], source, Path(private, name))
             return _open(Path(private, name))
     except OSError as error:
-        raise KernelUnavailableError(f"{error.filename2 or error.filename or directory}: {error.strerror}") from error
+        raise KernelUnavailableError(f"{error.filename2 or error.filename}: {error.strerror}") from error
 
 
 def _flags(version: str, processor: str) -> tuple[str, ...]:
