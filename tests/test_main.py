@@ -1,6 +1,7 @@
 """The command `gyral`: its help and tab completion."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,26 @@ def test_tab_completion(line: str, offered: list[str], absent: list[str], monkey
     words = complete(line, monkeypatch)
     assert set(offered) <= set(words)
     assert not set(absent) & set(words)
+
+
+NAMES = ("$(touch${IFS}canary)", "`touch${IFS}canary`", "<(touch${IFS}canary)", "x$((1+1))", "a'b", 'a"b', "{1,2}", "*")
+
+
+@pytest.mark.parametrize("line", ["gyral train model=", "gyral train +mine@", "gyral report sweep=", "gyral train ./"])
+def test_the_shell_executes_no_name_that_it_completes(
+    line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("conf/model", "conf/mine", "."):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for name in (*NAMES, "plain"):
+            Path(folder, f"{name}.yaml").write_text("{}", encoding="utf-8")
+    words = complete(line, monkeypatch)
+    assert not [word for word in words if set(word) & set("$`(){}<>'\"*;&|!?[]#")]
+    assert ("model=plain" in words) == line.endswith("model=")
+    before = set(tmp_path.rglob("*"))
+    subprocess.run(["bash", "-c", 'compgen -W "$1" -- ""', "bash", " ".join(words)], capture_output=True, check=False)
+    assert set(tmp_path.rglob("*")) == before
 
 
 def test_tab_completion_is_installed_for_the_command() -> None:

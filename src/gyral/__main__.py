@@ -1,7 +1,10 @@
 """The command `gyral`: `gyral train model=rum task=copy` is `python -m gyral.train model=rum task=copy`."""
 
+import contextlib
 import importlib
+import io
 import os
+import re
 import sys
 
 from gyral.core.commands import print_version
@@ -18,6 +21,7 @@ COMMANDS = {
     "migrate": "rewrite runs of an earlier version to today's names",
     "dashboard": "save dashboards in Weights & Biases",
 }
+PLAIN_WORD = re.compile(r"[\w./=,:@%+~-]+")  # which no shell expands to anything but itself or a path
 SUMMARY = "\n".join(f"  {command:10} {summary}" for command, summary in COMMANDS.items())
 HELP = f"""usage: gyral <command> [options]
 
@@ -52,7 +56,7 @@ def run_command() -> None:
     elif name == "--version":
         print_version()
     elif name == "-sc":
-        complete()
+        complete() if any(word.startswith("query=") for word in sys.argv) else ask_hydra("")
     elif name in COMMANDS:
         module = importlib.import_module(f"gyral.{name}")
         sys.argv = [str(module.__file__), *sys.argv[2:]]
@@ -64,8 +68,17 @@ def run_command() -> None:
 def complete() -> None:
     """Complete words in bash by Hydra, but for names of commands and choices in folders, which Hydra does not complete.
 
-    Hydra's script calls `gyral -sc query=bash` with the line in $COMP_LINE, of which Hydra ignores the first word.
+    Hydra's script calls `gyral -sc query=bash` with the line in $COMP_LINE, of which Hydra ignores the first word. Bash
+    expands the words that are printed, and would execute a name such as "$(rm x)": such words are left out.
     """
+    offered = io.StringIO()
+    with contextlib.redirect_stdout(offered):
+        offer_words()
+    print(*filter(PLAIN_WORD.fullmatch, offered.getvalue().split()))
+
+
+def offer_words() -> None:
+    """Print the words with which the line in $COMP_LINE can go on, and perhaps others."""
     from gyral.config.groups import choices
 
     first, _, rest = os.environ.get("COMP_LINE", "").partition(" ")
@@ -77,8 +90,13 @@ def complete() -> None:
         print(*(f"{group}={name}" for name in choices(group)))
     elif command not in ("sweep", "fetch", "migrate"):  # which are not Hydra's
         os.environ["COMP_LINE"] = rest
-        sys.argv[0] = "gyral"
-        importlib.import_module(f"gyral.{command if command in COMMANDS else 'train'}").main()
+        ask_hydra(command)
+
+
+def ask_hydra(command: str) -> None:
+    """Have Hydra answer `-sc` for the options of a command."""
+    sys.argv[0] = "gyral"
+    importlib.import_module(f"gyral.{command if command in COMMANDS else 'train'}").main()
 
 
 if __name__ == "__main__":
