@@ -4,9 +4,12 @@ import json
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from omegaconf import OmegaConf
+from pytorch_lightning import Callback
 
 from gyral.core.errors import OptionError
 from gyral.runs import directory as run_directory
@@ -14,11 +17,13 @@ from gyral.runs.provenance import read_provenance
 from gyral.runs.records import read_run
 from tests.helpers import killing
 from tests.helpers.running import (
+    SMALL_PROGRAMS,
     SMALL_RECALL,
     assert_same,
     assert_same_run,
     invoke,
     load_last,
+    read_rows,
     small_text,
     train,
 )
@@ -31,6 +36,7 @@ RUN = (
     "trainer.val_check_interval=2",
 )
 SHORT, LONG = "trainer.max_steps=4", "trainer.max_steps=8"
+slow = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -92,15 +98,90 @@ def test_a_longer_run_on_a_text_carries_its_state(tmp_path: Path) -> None:
     assert_same(load_last(run)["carried"], load_last(long_run)["carried"])
 
 
-@pytest.mark.slow
-def test_a_length_that_is_no_multiple_of_the_interval(tmp_path: Path) -> None:
-    """The additional validation at the end of the short run changes no weight."""
-    run = train(tmp_path / "run", *RUN, "trainer.max_steps=3")
-    long_run = train(tmp_path / "long", *RUN, LONG)
-    assert invoke(f"resume={run}", LONG).status == 0
-    check_weights(run, long_run)
+# What follows the validations, or is exchanged for the test. The learning rate makes the metric rise and fall.
+FOLLOWING = {
+    "average and plateau": ("callbacks=averaging", "callbacks.averaging.start=2", "scheduler=plateau"),
+    "average from a validation on": ("callbacks=averaging", "callbacks.averaging.patience=1"),
+    "patience": ("callbacks=early_stopping", "callbacks.early_stopping.patience=2"),
+    "plateau": ("scheduler=plateau", "scheduler.patience=0"),
+    "recent best": ("scheduler=recent_best", "scheduler.window=1"),
+    "best": (),
+    "pruning": ("+callbacks.pruning._target_=gyral.training.callbacks.pruning.Pruning",),
+    "exponential average": (
+        "+callbacks.mean._target_=pytorch_lightning.callbacks.EMAWeightAveraging",
+        "+callbacks.mean.decay=0.5",
+    ),
+    "callback": ("+callbacks.own._target_=tests.training.test_longer_runs.Zeros",),
+    "no multiple of the interval": ("trainer.val_check_interval=100",),
+}
+FIRST = "average and plateau"
+
+
+class Zeros(Callback):
+    """Sets all weights to zero at the end of training."""
+
+    def on_train_end(self, trainer: Any, task: Any) -> None:
+        for parameter in task.parameters():
+            parameter.data.zero_()
+
+
+@pytest.mark.parametrize("name", [FIRST, *(pytest.param(each, marks=slow) for each in FOLLOWING if each != FIRST)])
+def test_what_the_end_of_a_run_changes_is_not_in_a_longer_run(tmp_path: Path, name: str) -> None:
+    words = (*RUN, "trainer.val_check_interval=3", "optimizer.lr=0.5", *FOLLOWING[name])
+    long_run = train(tmp_path / "long", *words, "trainer.max_steps=12")
+    run = train(tmp_path / "run", *words, "trainer.max_steps=8")
+    outcome = invoke(f"resume={run}", "trainer.max_steps=12", "trust=[tests,pytorch_lightning]")
+    assert outcome.status == 0, outcome.err
+    check_the_same_end(run, long_run)
+    assert not [*run.glob("checkpoints/step_8*")]
+
+
+def check_the_same_end(run: Path, long_run: Path) -> None:
     first, second = load_last(run), load_last(long_run)
-    assert first["loops"]["fit_loop"]["epoch_loop.state_dict"] == second["loops"]["fit_loop"]["epoch_loop.state_dict"]
+    changing = {"pytorch-lightning_version", "hyper_parameters"}
+    for key in {*first, *second} - changing:
+        assert_same(first.get(key), second.get(key), key)
+    results = [json.loads((directory / "DONE").read_text()) for directory in (run, long_run)]
+    assert results[0]["monitor"] == results[1]["monitor"]
+    assert results[0]["test/loss"] == results[1]["test/loss"]
+    best = [torch.load(directory / "checkpoints/best.ckpt", weights_only=True) for directory in (run, long_run)]
+    assert best[0]["global_step"] == best[1]["global_step"]
+
+
+@pytest.mark.slow
+def test_a_curriculum_that_follows_the_validations_is_that_of_a_long_run(tmp_path: Path) -> None:
+    lengths = ("trainer.max_steps", "trainer.val_check_interval")
+    words = (*(word for word in SMALL_PROGRAMS if not word.startswith(lengths)), "model=gru")
+    long_run = train(tmp_path / "long", *words, "trainer.val_check_interval=3", "trainer.max_steps=12")
+    run = train(tmp_path / "run", *words, "trainer.val_check_interval=3", "trainer.max_steps=8")
+    assert invoke(f"resume={run}", "trainer.max_steps=12").status == 0
+    check_the_same_end(run, long_run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["in_validation", "in_test"])
+def test_a_run_that_was_killed_at_its_end_is_made_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    words = (*RUN, "trainer.val_check_interval=3", "callbacks=averaging", "callbacks.averaging.start=2")
+    words = (*words, "callbacks.checkpoints.every=5")
+    long_run = train(tmp_path / "long", *words, "trainer.max_steps=12")
+    run = tmp_path / "run"
+    with monkeypatch.context() as context:
+        if point == "in_validation":
+            killing.arm(point, 8, act=interrupt, patch=context.setattr)
+        else:
+            context.setattr("gyral.training.loop.test", lambda *_: interrupt())
+        assert invoke(*words, "trainer.max_steps=8", f"hydra.run.dir={run}").status != 0
+    assert load_last(run)["global_step"] == (5 if point == "in_validation" else 8)
+    shorter = Path(shutil.copytree(run, tmp_path / "shorter"))
+    assert invoke(f"resume={run}", "trainer.max_steps=12").status == 0
+    check_the_same_end(run, long_run)
+    assert [row["step"] for row in read_rows(run) if row["train/loss"]] == ["1", "3", "5", "7", "9", "11"]
+
+    whole = train(tmp_path / "whole", *words, "trainer.max_steps=8")
+    assert invoke(f"resume={shorter}").status == 0
+    check_the_same_end(shorter, whole)
 
 
 def test_a_longer_run_that_was_killed_equals_one_that_was_long_from_its_start(

@@ -30,6 +30,7 @@ from gyral.core.inputs import find_fault
 from gyral.core.locks import lock_file
 from gyral.core.measures import LARGEST, Measure, Remark
 from gyral.core.signatures import parameters_of
+from gyral.runs.before_end import undo_end
 from gyral.runs.measures import FILE as MEASURES
 from gyral.runs.measures import write_measures
 from gyral.runs.moved import check_current
@@ -265,6 +266,8 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
         write_config(run.directory / CONFIG, plain_values(run.config))
     if run.is_longer:
         _write_length(run)
+    if run.checkpoint is not None:
+        undo_end(run.directory, run.config.trainer.max_steps)
     (run.directory / FAILED).unlink(missing_ok=True)
     for unfinished in run.directory.glob("*.tmp"):  # of a process that was killed while it wrote a file
         unfinished.unlink()

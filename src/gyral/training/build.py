@@ -292,7 +292,7 @@ def build_trainer(
         max_epochs=1,
         check_val_every_n_epoch=None,
         # Lightning counts batches, of which a step may use several
-        val_check_interval=min(config.trainer.val_check_interval, config.trainer.max_steps) * batches,
+        val_check_interval=config.trainer.val_check_interval * batches,  # may be larger than the number of steps
         log_every_n_steps=min(config.trainer.log_every_n_steps, config.trainer.max_steps),
         num_sanity_val_steps=0,
         default_root_dir=str(directory),

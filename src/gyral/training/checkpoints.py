@@ -25,6 +25,7 @@ from gyral.config.plain import as_config
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.files import replace_when_written
+from gyral.runs.before_end import folder_before_end, remove_other_ends
 from gyral.runs.directory import (
     BEST_CHECKPOINT,
     CONFIG,
@@ -217,6 +218,10 @@ def prepare_start(task: Task, run: Run) -> int:
     """
     if run.checkpoint is not None:
         step = validate_last(task, run.directory)
+        remove_other_ends(run.directory, step)
+        before_end = folder_before_end(run.directory, step) / Path(LAST_CHECKPOINT).name
+        if step < run.config.trainer.max_steps and before_end.is_file():  # the run is longer now and continues from it
+            validate_checkpoint(task, before_end)
         logged = _last_logged_step(run.directory)
         if logged > step:
             log.info("Steps %d to %d were taken after the last checkpoint and are trained again", step + 1, logged)

@@ -96,6 +96,12 @@ def validation_is_due(trainer: Trainer) -> bool:
     return trainer.fit_loop.epoch_loop._should_check_val_fx(None)
 
 
+def is_at_interval(trainer: Trainer) -> bool:
+    """Return whether the number of training batches is a multiple of the interval of validations."""
+    interval = trainer.val_check_batch
+    return interval is not None and (trainer.fit_loop.total_batch_idx + 1) % interval == 0
+
+
 def continue_epoch(checkpoint: dict[str, Any]) -> None:
     """Change the state of Lightning's loops in a checkpoint of the last step to one of a step within a longer run.
 

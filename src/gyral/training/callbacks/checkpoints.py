@@ -2,6 +2,7 @@
 
 import math
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pytorch_lightning.callbacks import Checkpoint
 from gyral.core import collectives
 from gyral.core.checks import check_integer
 from gyral.core.signals import Interrupted, stop
+from gyral.runs.before_end import folder_before_end, link_or_copy
 from gyral.runs.directory import BEST_CHECKPOINT, LAST_CHECKPOINT
 from gyral.training import compat
 from gyral.training.callbacks.finite_guard import NonFiniteError
@@ -26,6 +28,10 @@ class Checkpoints(Checkpoint):
     it at once). If a validation is due at the same step, the checkpoint is written after the validation, so that a
     resumed run neither repeats nor skips it. No checkpoint is written while a parameter is not finite. In a
     multi-process run the checkpoint has the random state of each process.
+
+    What the end of a run changes is not in the checkpoint from which a longer run continues: the last checkpoint is
+    written before the hooks of the end, in which callbacks may exchange weights; and if the run ends between two
+    validations, the state before its last validation is kept as well, see `gyral.runs.before_end`.
 
     Args:
         every: number of steps between two checkpoints.
@@ -81,9 +87,12 @@ class Checkpoints(Checkpoint):
         random.setstate((version, tuple(internal), gauss))
 
     def on_train_batch_end(self, trainer: Trainer, task: LightningModule, outputs: Any, batch: Any, index: int) -> None:
-        # A checkpoint does not hold gradients that are accumulated for the next step.
-        if ends_step(trainer, index) and self._is_due(trainer) and not compat.validation_is_due(trainer):
+        if not ends_step(trainer, index):  # a checkpoint does not hold gradients accumulated for the next step
+            return
+        if not compat.validation_is_due(trainer):
             self._save_if_due(trainer)
+        elif training_ends(trainer) and not compat.is_at_interval(trainer):
+            self._save_before_end(trainer)
 
     def on_validation_end(self, trainer: Trainer, task: Any) -> None:
         if trainer.state.fn != "fit" or trainer.sanity_checking:
@@ -95,9 +104,11 @@ class Checkpoints(Checkpoint):
             self._save(trainer, BEST_CHECKPOINT)
         self._save_if_due(trainer)
 
-    def on_train_end(self, trainer: Trainer, task: LightningModule) -> None:
-        if trainer.global_step != self._saved_step:
+    def on_train_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
+        if trainer.global_step != self._saved_step:  # a callback has ended the training before a step
             self._save_last(trainer)
+
+    def on_train_end(self, trainer: Trainer, task: LightningModule) -> None:
         stop.deferrable = False
         self._stop_if_asked()  # during the last validation or while the checkpoint was written
 
@@ -111,7 +122,7 @@ class Checkpoints(Checkpoint):
     def _is_due(self, trainer: Trainer) -> bool:
         # the signal may reach any of the processes; all of them stop after the same step
         self._stopping = collectives.any_process(stop.asked)
-        return self._stopping or trainer.global_step % self.every == 0
+        return self._stopping or trainer.global_step % self.every == 0 or training_ends(trainer)
 
     def _save_if_due(self, trainer: Trainer) -> None:
         if self._is_due(trainer):
@@ -123,7 +134,17 @@ class Checkpoints(Checkpoint):
         self._save(trainer, LAST_CHECKPOINT)
         self._saved_step = trainer.global_step
 
-    def _save(self, trainer: Trainer, name: str) -> None:
+    def _save_before_end(self, trainer: Trainer) -> None:
+        """Keep the last and the best checkpoint as they are before the validation with which the run ends."""
+        directory = Path(trainer.default_root_dir)
+        folder, best = folder_before_end(directory, trainer.global_step), directory / BEST_CHECKPOINT
+        if collectives.rank() == 0:
+            shutil.rmtree(folder, ignore_errors=True)  # of an earlier start
+            if self.best_score is not None and best.is_file():
+                link_or_copy(best, folder / best.name)
+        self._save(trainer, folder.relative_to(directory) / Path(LAST_CHECKPOINT).name)
+
+    def _save(self, trainer: Trainer, name: str | Path) -> None:
         for parameter_name, parameter in trainer.lightning_module.named_parameters():
             if not parameter.isfinite().all():
                 raise NonFiniteError(
@@ -131,6 +152,11 @@ class Checkpoints(Checkpoint):
                     " the last good checkpoint is kept"
                 )
         trainer.save_checkpoint(Path(trainer.default_root_dir) / name)
+
+
+def training_ends(trainer: Trainer) -> bool:
+    """Return whether the last optimizer step has been taken, or a callback has ended the training."""
+    return trainer.should_stop or 0 <= trainer.max_steps <= trainer.global_step
 
 
 def ends_step(trainer: Trainer, index: int) -> bool:
