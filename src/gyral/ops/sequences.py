@@ -98,6 +98,20 @@ def reachable_since(starts: Tensor | None, past: int) -> Tensor | None:
     return torch.where(starts, time, -past).cummax(0).values
 
 
+def marked_since_start(marks: Tensor, starts: Tensor | None) -> Tensor:
+    """Return whether a step (T, B) has a mark (T, B), or one before it and since the last start (T, B)."""
+    count = marks.to(torch.int64).cumsum(0)
+    if starts is None:
+        return count > 0
+    return count > torch.where(starts, count - marks.to(torch.int64), 0).cummax(0).values
+
+
+def spoil(values: Tensor, rows: Tensor) -> Tensor:
+    """Return values (…, N, …) with NaN where the mask (…) is True."""
+    spoiling = torch.where(rows, torch.nan, 0.0).to(values.dtype)
+    return values + spoiling.view(*rows.shape, *[1] * (values.dim() - rows.dim()))
+
+
 def is_finite(*tensors: Tensor | None) -> bool:
     """Return whether no tensor has NaN or infinity; for a compiler, which knows no values, True."""
     return is_traced() or all(tensor is None or bool(tensor.detach().sum().isfinite()) for tensor in tensors)

@@ -78,6 +78,23 @@ def test_the_first_step_of_a_segment_reads_nothing_before_it(decays: str, form: 
     torch.testing.assert_close(of_decay[21], torch.zeros_like(of_decay[21]), rtol=0, atol=1e-12)
 
 
+@KINDS
+@pytest.mark.parametrize("erases", [True, False])
+def test_a_gradient_that_is_not_finite_reaches_no_later_step(decays: str, erases: bool) -> None:
+    """Zero times infinity is NaN: the kernel multiplies only what a mask leaves."""
+    prepare_or_skip(cpu.prepare, torch.device("cpu"))
+    given = {name: tensor.requires_grad_() for name, tensor in drawn((40, 1, 2, 1, 2, 5, 3), decays, erases).items()}
+    outputs, _ = delta_scan(**given)
+    for time in (0, 5, 18, 38):
+        cotangent = torch.zeros_like(outputs)
+        cotangent[time] = torch.inf
+        gradients = torch.autograd.grad(outputs, given.values(), cotangent, retain_graph=True)
+        for name, gradient in zip(given, gradients, strict=True):
+            if name != "s0":
+                assert not gradient[: time + 1].isfinite().all()
+                assert not gradient[time + 1 :].any(), f"of {name} behind step {time}"
+
+
 def test_an_erasing_key_that_reads_the_memory_before_its_decay(form: Any) -> None:
     """RWKV-7: S ← e^γ S + β αᵀS + k vᵀ, as two micro-steps, the first of which undoes the decay for α alone."""
     given = drawn((40, 2, 2, 2, 2, 4, 3), "vector", True)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gyral.ops.diagonal.naive import marked_within, select_unmarked
+
 
 def block_scan(
     change: Tensor, values: Tensor, h0: Tensor, is_first: Tensor, lengths: Tensor | None
@@ -20,12 +22,16 @@ def block_scan(
     (steps, batch, size), block = change.shape[:3], change.shape[3]
     matrices = to_blocks(change) + torch.eye(block, dtype=change.dtype, device=change.device)
     matrices = matrices.masked_fill(is_first[..., None, None, None], 0.0)
-    vectors = split(values * is_first.unsqueeze(-1), block)
-    vectors = torch.cat((vectors[:1] + times(matrices[:1], split(h0, block)), vectors[1:]))
+    has_first: Tensor | None = is_first[..., None, None]  # of the steps that an entry has composed
+    vectors = split(torch.where(is_first.unsqueeze(-1), values, 0.0), block)
+    added = select_unmarked(times(matrices[:1], split(h0, block)), has_first)
+    vectors = torch.cat((vectors[:1] + added, vectors[1:]))
     reach = 1
     while reach < steps:
-        vectors = torch.cat((vectors[:reach], vectors[reach:] + times(matrices[reach:], vectors[:-reach])))
+        added = select_unmarked(times(matrices[reach:], vectors[:-reach]), has_first, reach)
+        vectors = torch.cat((vectors[:reach], vectors[reach:] + added))
         matrices = torch.cat((matrices[:reach], matrices[reach:] @ matrices[:-reach]))
+        has_first = marked_within(has_first, reach)
         reach *= 2
     outputs = vectors.flatten(2)[..., :size]
     if lengths is None:

@@ -226,20 +226,13 @@ template <class Real> struct Scan {
         for_rows(key, [&](Index i) { copy(from + i * V, value, to + i * value); });
     }
 
-    // c = or += a b for a lower triangular a, whose row i ends with column (i + 1) * each
+    // c += a b for a lower triangular a (count, M), whose row i ends with column (i + 1) * each
     void lower(Index count, Index each, Index columns, const Real* a, const Real* b, Index b_row, Real* c, Index c_row) const {
-        for (Index row = 0; row < count; row += ROWS) {
-            const Index some = std::min<Index>(ROWS, count - row);
-            product(some, columns, (row + some) * each, a + row * M, M, b, b_row, c + row * c_row, c_row, true);
-        }
+        lower_product(count, each, columns, a, M, b, b_row, c, c_row);
     }
     // c += aᵀ b for such an a, with `count` columns
     void upper(Index count, Index each, Index columns, const Real* a, const Real* b, Index b_row, Real* c, Index c_row) const {
-        for (Index row = 0; row < count; row += ROWS) {
-            const Index some = std::min<Index>(ROWS, count - row), from = row / each;
-            product<true>(some, columns, count / each - from, a + from * M + row, M, b + from * b_row, b_row,
-                          c + row * c_row, c_row, true);
-        }
+        upper_product(count, each, columns, a, M, b, b_row, c, c_row);
     }
     // The part of a b on and below the diagonal of a matrix as in `lower`. The rest is undefined.
     void pairs(Index count, Index each, Index depth, const Real* a, Index a_row, const Real* b, Real* c) const {

@@ -3,9 +3,13 @@
 The chunk form is the definition of the kernels, the backend where there are none, and gives their second derivatives.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from gyral.ops.sequences import marked_since_start, spoil
 
 SCALAR_CHUNK = 64  # micro-steps of a chunk, whose pairs take C² numbers
 VECTOR_CHUNK = 16  # the same with a decay for each key channel, where they take C² K numbers
@@ -78,8 +82,11 @@ def delta_scan(
         S = e^{G_C} ⊙ S₀ + Σ_j (k_j ⊙ e^{G_C − G_j}) U_jᵀ.
 
     A pair of micro-steps on both sides of a start counts as zero, and so does S₀ behind the first start of the chunk.
+
+    Zero times NaN is NaN. So steps that are not finite are left out, and spoil their row up to the next start.
     """
     q, k, v, erase = expanded(q, k, v, erase, write, unit)
+    decay, k, v, erase, usable = _usable(decay, k, v, erase)
     steps, batch, micro = k.shape[:3]
     device = k.device
     is_vector = decay is not None and decay.dim() == 4
@@ -132,7 +139,19 @@ def delta_scan(
         memory = kept[chunk] * memory + k[chunk] @ values
     # (chunks, B, H, C, V) → (T, B, H, V)
     found = torch.stack(outputs).permute(0, 3, 1, 2, 4).flatten(0, 1)[:steps]
+    is_spoiled = marked_since_start(~usable & inside, starts)
+    found, memory = spoil(found, is_spoiled), spoil(memory, is_spoiled[-1])
     return found.masked_fill(~inside[:, :, None, None], 0.0), memory
+
+
+def _usable(*tensors: Tensor | None) -> tuple[Any, ...]:
+    """Return tensors (T, B, …) with zeros at the steps where one is not finite, and a mask (T, B) of the others."""
+    usable = torch.stack([each.isfinite().flatten(2).all(-1) for each in tensors if each is not None]).all(0)
+    found = [
+        each if each is None else torch.where(usable.view(*usable.shape, *[1] * (each.dim() - 2)), each, 0.0)
+        for each in tensors
+    ]
+    return *found, usable
 
 
 def _in_chunks(tensor: Tensor, size: int) -> Tensor:

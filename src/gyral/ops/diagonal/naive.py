@@ -23,20 +23,34 @@ def diagonal_scan(
     """
     steps, batch, _ = values.shape
     decay = decay.expand_as(values)
+    has_start = None  # (T, B, 1), of the steps that an entry has composed
     if starts is not None:
-        decay = decay.masked_fill(starts.unsqueeze(2), 0.0)
-    outputs = torch.cat((multiply(decay[:1], h0, is_complex) + values[:1], values[1:]))
+        has_start = starts.unsqueeze(2)
+        decay = decay.masked_fill(has_start, 0.0)
+    added = multiply(decay[:1], h0, is_complex)
+    outputs = torch.cat((select_unmarked(added, has_start) + values[:1], values[1:]))
     reach = 1
     while reach < steps:
         added = multiply(decay[reach:], outputs[:-reach], is_complex)
-        outputs = torch.cat((outputs[:reach], outputs[reach:] + added))
+        outputs = torch.cat((outputs[:reach], outputs[reach:] + select_unmarked(added, has_start, reach)))
         decay = torch.cat((decay[:reach], multiply(decay[reach:], decay[:-reach], is_complex)))
+        has_start = marked_within(has_start, reach)
         reach *= 2
     if lengths is None:
         return outputs, outputs[-1]
     final = outputs[lengths - 1, torch.arange(batch, device=values.device)]
     ended = torch.arange(steps, device=values.device).unsqueeze(1) >= lengths
     return outputs.masked_fill(ended.unsqueeze(2), 0.0), final
+
+
+def select_unmarked(added: Tensor, marks: Tensor | None, first: int = 0) -> Tensor:
+    """Return what is added to the steps from `first` on, and zero where they are marked: zero times infinity is NaN."""
+    return added if marks is None else added.masked_fill(marks[first : first + len(added)], 0.0)
+
+
+def marked_within(marks: Tensor | None, reach: int) -> Tensor | None:
+    """Return the marks (T, …) of twice as many steps, given those of `reach` steps up to each."""
+    return None if marks is None else torch.cat((marks[:reach], marks[reach:] | marks[:-reach]))
 
 
 def multiply(a: Tensor, b: Tensor, is_complex: bool) -> Tensor:

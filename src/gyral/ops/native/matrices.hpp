@@ -33,6 +33,82 @@ inline void product(Index rows, Index columns, Index depth, const Real* a, Index
     });
 }
 
+// c (rows, columns) += a b for a lower triangular a, whose row i ends with column (i + 1) * each. What is behind the end of
+// a row of a is not read, and no row of b is multiplied by it: zero times infinity is no number.
+template <class Real, int rows, int vectors>
+inline void lower_rows(const Real* a, Index a_row, Index each, Index before, const Real* b, Index b_row, Real* c, Index c_row) {
+    Vector<Real> sum[rows][vectors] = {}, known[vectors];
+    a += before * a_row;
+    Index k = 0;
+    for (; k < before * each; ++k, b += b_row) {
+        for (int j = 0; j < vectors; ++j) known[j] = load(b + j * LANES<Real>);
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) sum[i][j] += a[i * a_row + k] * known[j];
+    }
+#pragma GCC unroll 8
+    for (int first = 0; first < rows; ++first)
+        for (Index m = 0; m < each; ++m, ++k, b += b_row) {
+            for (int j = 0; j < vectors; ++j) known[j] = load(b + j * LANES<Real>);
+#pragma GCC unroll 8
+            for (int i = first; i < rows; ++i)
+                for (int j = 0; j < vectors; ++j) sum[i][j] += a[i * a_row + k] * known[j];
+        }
+    c += before * c_row;
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) {
+            Real* to = c + i * c_row + j * LANES<Real>;
+            store<Real>(to, load(to) + sum[i][j]);
+        }
+}
+template <class Real>
+inline void lower_product(Index count, Index each, Index columns, const Real* a, Index a_row, const Real* b, Index b_row,
+                          Real* c, Index c_row) {
+    for_panels<Real>(columns, [&](Index first, auto width) {
+        for (Index row = 0; row < count; row += ROWS)
+            with_rows(std::min<Index>(ROWS, count - row), [&](auto rows) {
+                lower_rows<Real, rows, width>(a, a_row, each, row, b + first, b_row, c + first, c_row);
+            });
+    });
+}
+
+// c (count, columns) += aᵀ b for such an a with `count` columns.
+template <class Real, int rows, int vectors>
+inline void upper_rows(const Real* a, Index a_row, Index each, Index before, Index last, const Real* b, Index b_row, Real* c,
+                       Index c_row) {
+    Vector<Real> sum[rows][vectors] = {}, known[vectors];
+    Index k = before / each;
+    a += k * a_row + before, b += k * b_row;
+    for (Index reached = (k + 1) * each - before; k < last; ++k, a += a_row, b += b_row, reached += each) {
+        if (reached >= rows) break;
+        for (int j = 0; j < vectors; ++j) known[j] = load(b + j * LANES<Real>);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; ++i)
+            if (i < reached)
+                for (int j = 0; j < vectors; ++j) sum[i][j] += a[i] * known[j];
+    }
+    for (; k < last; ++k, a += a_row, b += b_row) {
+        for (int j = 0; j < vectors; ++j) known[j] = load(b + j * LANES<Real>);
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) sum[i][j] += a[i] * known[j];
+    }
+    c += before * c_row;
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) {
+            Real* to = c + i * c_row + j * LANES<Real>;
+            store<Real>(to, load(to) + sum[i][j]);
+        }
+}
+template <class Real>
+inline void upper_product(Index count, Index each, Index columns, const Real* a, Index a_row, const Real* b, Index b_row,
+                          Real* c, Index c_row) {
+    for_panels<Real>(columns, [&](Index first, auto width) {
+        for (Index row = 0; row < count; row += ROWS)
+            with_rows(std::min<Index>(ROWS, count - row), [&](auto rows) {
+                upper_rows<Real, rows, width>(a, a_row, each, row, count / each, b + first, b_row, c + first, c_row);
+            });
+    });
+}
+
 // Some rows of x = (I - n)^-1 x for a strictly lower triangular n, given the `before` rows above them.
 template <class Real, int rows, int vectors>
 inline void solve_rows(const Real* n, Index n_row, Index before, Real* x, Index x_row) {

@@ -7,7 +7,7 @@ no kernel, and gives the kernels' second derivatives.
 import torch
 from torch import Tensor
 
-from gyral.ops.diagonal.naive import multiply
+from gyral.ops.diagonal.naive import marked_within, multiply, select_unmarked
 
 
 def permutation_scan(
@@ -25,9 +25,10 @@ def permutation_scan(
     scores = mix(selection, dictionary)
     rows = scores.argmax(-2)
     with torch.no_grad():  # the gradient of P_t needs the states, which do not depend on it
-        states = compose(rows, decay, values, h0)
+        states = compose(rows, decay, values, h0, starts)
         scaled = multiply(decay, torch.cat((h0.unsqueeze(0), states[:-1])), is_complex=True)
-    outputs = compose(rows, decay, values + straight_through(scores, scaled), h0)
+        scaled = select_unmarked(scaled, None if starts is None else starts.unsqueeze(2))
+    outputs = compose(rows, decay, values + straight_through(scores, scaled), h0, starts)
     if lengths is None:
         return outputs, outputs[-1]
     final = outputs[lengths - 1, torch.arange(len(h0), device=outputs.device)]
@@ -47,21 +48,24 @@ def mix(selection: Tensor, dictionary: Tensor) -> Tensor:
     return (selection @ dictionary.flatten(1)).to(dictionary.dtype).unflatten(-1, dictionary.shape[1:])
 
 
-def compose(rows: Tensor, decay: Tensor, values: Tensor, h0: Tensor) -> Tensor:
+def compose(rows: Tensor, decay: Tensor, values: Tensor, h0: Tensor, starts: Tensor | None) -> Tensor:
     """Return all states (T, B, 2N); `rows` (T, B, N) are the places to which P_t sends the numbers.
 
     Two steps (r, a, b) and then (r', a', b') are one step: j goes to r'[r[j]], times a[j] a'[r[j]], and b becomes
     P' (a' ⊙ b) + b'. Each pass doubles the number of steps that an entry has composed (Hillis and Steele 1986).
     """
-    outputs = torch.cat((send(multiply(decay[:1], h0, is_complex=True), rows[:1]) + values[:1], values[1:]))
+    has_start = None if starts is None else starts.unsqueeze(2)  # of the steps that an entry has composed
+    added = send(multiply(decay[:1], h0, is_complex=True), rows[:1])
+    outputs = torch.cat((select_unmarked(added, has_start) + values[:1], values[1:]))
     reach = 1
     while reach < len(rows):
         first, second = slice(None, -reach), slice(reach, None)
         added = send(multiply(decay[second], outputs[first], is_complex=True), rows[second])
-        outputs = torch.cat((outputs[:reach], outputs[second] + added))
+        outputs = torch.cat((outputs[:reach], outputs[second] + select_unmarked(added, has_start, reach)))
         composed = multiply(_both(decay[second]).gather(-1, _places(rows[first])).flatten(-2), decay[first], True)
         decay = torch.cat((decay[:reach], composed))
         rows = torch.cat((rows[:reach], rows[second].gather(-1, rows[first])))
+        has_start = marked_within(has_start, reach)
         reach *= 2
     return outputs
 

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from gyral.ops.diagonal.naive import diagonal_scan
 from gyral.ops.rotation import direction, dot, perpendicular
 from gyral.ops.rum.naive import ACTIVATIONS
+from gyral.ops.sequences import marked_since_start, spoil
 
 CHUNK = 64  # steps; R is corrected before the first step of every chunk but the first
 
@@ -35,7 +36,12 @@ def rotation_scan(
         has_ended = time >= lengths
         normals = normals.masked_fill(has_ended[..., None, None, None], 0.0)
         is_start = is_start & ~has_ended
+    # zero times NaN is NaN, in the products of a chunk: such rotations are left out, and spoil their row in the end
+    usable = normals.isfinite().flatten(2).all(-1)
+    normals = torch.where(usable[..., None, None, None], normals, 0.0)
     rotated, final = rotate(normals, split(query, heads, width), memory.to(parts.dtype), is_start)
+    is_spoiled = marked_since_start(~usable, is_start)
+    rotated, final = spoil(rotated, is_spoiled), spoil(final, is_spoiled[-1])
     candidate = ACTIVATIONS[activation](embedded + merge(rotated, size))
     keep = torch.sigmoid(gate)
     outputs, hidden = diagonal_scan((1 - keep) * candidate, keep, h0.to(parts.dtype), lengths, starts, False)
