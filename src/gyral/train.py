@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -235,6 +236,8 @@ def fit(config: DictConfig, directory: str | Path | None = None) -> "RunRecord":
 
 def main() -> None:
     """Run `gyral train` with the arguments of the command line."""
+    if any(word.startswith("resume=") for word in sys.argv):  # new places of data are options of the run's own task
+        sys.argv[1:] = [f"++{word}" if word.startswith("task.") else word for word in sys.argv[1:]]
     command_line.main(train, "train", after_sweep=print_comparison, check_options=check_options)
 
 

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from gyral.config.overrides import undefer_option
 from gyral.config.plain import as_config, plain_values
 from gyral.config.resolvers import validation_interval
-from gyral.config.roles import PROCESS, first_difference, identity_of, role_of
+from gyral.config.roles import PROCESS, first_difference, identity_of, key_of, role_of
 from gyral.config.trust import check_names
 from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError, UserError, hide_passwords
@@ -31,6 +31,7 @@ from gyral.core.locks import lock_file
 from gyral.core.measures import LARGEST, Measure, Remark
 from gyral.core.signatures import parameters_of
 from gyral.runs.before_end import undo_end
+from gyral.runs.data_files import check_digests, digests, make_paths_absolute, relocate, with_saved_paths
 from gyral.runs.measures import FILE as MEASURES
 from gyral.runs.measures import write_measures
 from gyral.runs.moved import check_current
@@ -89,6 +90,18 @@ class Run:
         """The name of the sweep that the run is a job of, see `sweep_name`, or None."""
         return read_provenance(self.directory).get("sweep")
 
+    def check_data(self) -> None:
+        """Check that the data that the configuration names are those with which the run has started.
+
+        A run of an earlier version has no digests of its data, and is not checked.
+
+        Raises:
+            OptionError: an option names other data, or no file.
+        """
+        if (self.directory / PROVENANCE).is_file():
+            saved = read_provenance(self.directory).get("data") or {}
+            check_digests(plain_values(self.config), saved, self.directory, starts=self.checkpoint is None)
+
     def finish(self, results: dict[str, Any]) -> None:
         """Mark the run as DONE, with its final metrics."""
         write_atomically(self.directory / DONE, to_json(results, 2) + "\n")
@@ -111,6 +124,23 @@ def load_run(directory: Path, trust: Any = None, option: str = "run") -> Run:
     run = read_saved_run(directory)
     check_saved_config(plain_values(run.config), directory, option, trust, directory / CONFIG)
     return run
+
+
+def with_data_at(run: Run, places: Mapping[str, str]) -> Run:
+    """Return a saved run whose data are at other places.
+
+    Args:
+        run: the run.
+        places: paths by the keys of the options that name data, such as `task.corpus.path`.
+
+    Raises:
+        OptionError: an option that names no data of the run.
+    """
+    if not places:
+        return run
+    values = plain_values(run.config)
+    relocate(values, places)
+    return replace(run, config=as_config(values))
 
 
 def check_saved_config(
@@ -262,8 +292,9 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
     write_measures(run.directory, measures, remarks)
     if run.is_new:
         write_yaml(run.directory / OVERRIDES, HydraConfig.get().overrides.task)
-        write_provenance(run.directory, sweep_name())
-        write_config(run.directory / CONFIG, plain_values(run.config))
+        values = make_paths_absolute(plain_values(run.config))
+        write_provenance(run.directory, sweep_name(), digests(values))
+        write_config(run.directory / CONFIG, values)
     if run.is_longer:
         _write_length(run)
     if run.checkpoint is not None:
@@ -316,6 +347,9 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
     if config.resume is not None:
         run = load_run(directory, config.get("trust"), "resume")
         given = [o for o in HydraConfig.get().overrides.task if not o.startswith(("resume=", "trust="))]
+        moved = {key_of(o): o.partition("=")[2] for o in given if key_of(o).startswith("task.")}
+        run = with_data_at(run, moved)
+        given = [o for o in given if key_of(o) not in moved]
         extra = [override for override in given if not override.startswith(f"{BUDGET}=")]
         if extra:
             reason = f"uses the run's saved configuration, with {BUDGET}=<more steps> at most; leave out {extra[0]}"
@@ -331,6 +365,7 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
         return None
     else:
         wanted = with_saved_interval(run.config, resolve(config), directory)
+        wanted = as_config(with_saved_paths(plain_values(run.config), plain_values(wanted)))
         saved = add_defaults(plain_values(run.config), plain_values(wanted))
         difference = first_difference(identity_of(saved), identity_of(plain_values(wanted)))
         if difference:
@@ -341,6 +376,7 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
             raise OptionError("hydra.run.dir", directory, reason)
         run = Run(directory, wanted, run.results, run.checkpoint)
     if run.results is None:
+        run.check_data()
         saved, current = read_provenance(directory).get("git_commit"), git_commit()
         code = "" if saved == current else f" (started with commit {saved}, now {current})"
         start = f"Resuming from {run.checkpoint}" if run.checkpoint else "No checkpoint found; starting from step 0"

@@ -43,14 +43,16 @@ class Origin:
     gpu: str | None = None
     python: str | None = None
     packages: dict[str, str] | None = None
+    data: dict[str, str] | None = None
 
 
-def write_provenance(directory: Path, sweep: str | None = None) -> None:
+def write_provenance(directory: Path, sweep: str | None = None, data: dict[str, str] | None = None) -> None:
     """Write provenance.json and, if the code has uncommitted changes, git.diff to a run directory.
 
     Args:
         directory: the run directory.
         sweep: name of the sweep that the run is a job of.
+        data: digests of the data of the run, see `gyral.runs.data_files`.
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     location = f"{socket.gethostname()}:{directory.resolve()}"
@@ -67,6 +69,7 @@ def write_provenance(directory: Path, sweep: str | None = None) -> None:
         "gpu": gpu(),
         "python": platform.python_version(),
         "packages": PACKAGES.call(installed_packages),
+        "data": data or {},
     }
     difference = _ask(GIT, *DIFFERENCE)
     (directory / DIFF).unlink(missing_ok=True)  # of an earlier start in this directory that wrote no checkpoint

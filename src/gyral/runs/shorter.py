@@ -9,10 +9,11 @@ from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 
-from gyral.config.plain import plain_values
+from gyral.config.plain import as_config, plain_values
 from gyral.config.roles import first_difference, identity_of
 from gyral.core.errors import UserError
 from gyral.core.ranks import launched
+from gyral.runs.data_files import with_saved_paths
 from gyral.runs.directory import (
     BUDGET,
     CONFIG,
@@ -80,7 +81,9 @@ def find_shorter(run: Run) -> tuple[Run, Run] | None:
             check_links(directory, "hydra.sweep.dir")
             shorter = read_saved_run(directory)
             config = with_saved_interval(shorter.config, run.config.copy(), directory)
+            config = as_config(with_saved_paths(plain_values(shorter.config), plain_values(config)))
             is_shorter = lengthened(shorter, steps) is not shorter
+            shorter.check_data()
         except UserError:  # it cannot be continued
             continue
         before, wanted = plain_values(shorter.config), plain_values(config)

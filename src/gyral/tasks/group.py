@@ -9,6 +9,7 @@ With 213 = (1 2) and 231 = (1 2 3), the second label is 213 · 231 = 132, which 
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class GroupData(AutomatonData):
         *,
         group: str = "S3",
         generators: int | None = None,
-        automaton: str | None = None,
+        automaton: str | Path | None = None,
         length: int = 24,
         shortest: int | None = None,
         test_factors: Sequence[int] = (1, 2, 4, 8),

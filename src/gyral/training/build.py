@@ -1,6 +1,6 @@
 """Builds the objects of a run from its configuration. The only place where sizes flow from task to model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from inspect import signature
@@ -20,7 +20,7 @@ from gyral.config.instantiation import check_section, check_sections, located, m
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
 from gyral.core.memory import release_freed_memory, retain_freed_memory
-from gyral.runs.directory import Run, load_run
+from gyral.runs.directory import Run, load_run, with_data_at
 from gyral.tasks.base import SequenceTask, Task
 from gyral.tasks.data_module import DrawnData, GeneratedData
 from gyral.tasks.optimization import GroupedOptimizer, OptimizerFactory
@@ -359,7 +359,13 @@ def build(config: DictConfig) -> Task:
     return task
 
 
-def load(directory: str | PathLike[str], checkpoint: str = "best", *, trust: str | Sequence[str] = ()) -> Task:
+def load(
+    directory: str | PathLike[str],
+    checkpoint: str = "best",
+    *,
+    trust: str | Sequence[str] = (),
+    data: Mapping[str, str] | None = None,
+) -> Task:
     """Return the trained task of a run in eval mode, on the device that the run's trainer uses.
 
     `task.model(inputs)` are the predictions for own inputs, and `task.predict(batch)` those for a batch of
@@ -371,19 +377,23 @@ def load(directory: str | PathLike[str], checkpoint: str = "best", *, trust: str
         checkpoint: "best" or "last", of a run directory.
         trust: the modules besides Gyral's own that the configuration of the run may name, if you trust the authors of
             the modules and of the run: "my_cells", or several names.
+        data: new places of the data of the run, such as {"task.corpus.path": "~/text.txt"}, if they have been moved.
 
     Raises:
-        UserError: the directory holds no run, no checkpoint, or a checkpoint of another model; or the configuration of
-            the run names what is not trusted.
+        UserError: the directory holds no run, no checkpoint, or a checkpoint of another model; the configuration of
+            the run names what is not trusted; or the data are not those of the run.
     """
     path = Path(directory).expanduser()
     if path.is_file():
-        return _load_task(read_saved_config(path, trust), path)[0]
-    return load_trained(load_run(path, trust), checkpoint)[0]
+        run = with_data_at(Run(path.absolute().parent.parent, read_saved_config(path, trust)), data or {})
+        run.check_data()
+        return _load_task(run.config, path)[0]
+    return load_trained(with_data_at(load_run(path, trust), data or {}), checkpoint)[0]
 
 
 def load_trained(run: Run, checkpoint: str) -> tuple[Task, int]:
     """Return the trained task of a run, as `load` does, and the number of optimizer steps of the checkpoint."""
+    run.check_data()
     return _load_task(run.config, choose_checkpoint(run.directory, checkpoint))
 
 

@@ -26,6 +26,7 @@ from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.files import replace_when_written
 from gyral.runs.before_end import folder_before_end, remove_other_ends
+from gyral.runs.data_files import make_paths_absolute
 from gyral.runs.directory import (
     BEST_CHECKPOINT,
     CONFIG,
@@ -154,7 +155,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 def save_config(task: Task, config: DictConfig) -> None:
     """Let the checkpoints of a task contain its configuration, where Lightning saves the arguments of a module."""
-    task.save_hyperparameters(saved_values(config), logger=False)
+    task.save_hyperparameters(make_paths_absolute(saved_values(config)), logger=False)
 
 
 def read_saved_config(path: Path, trust: Any = None) -> DictConfig:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gyral.core.checks import check_choice, check_integer, check_real
+from gyral.core.digests import digest_of
 from gyral.core.errors import OptionError, UserError
-from gyral.core.inputs import decode, open_input, read_bytes
+from gyral.core.inputs import decode, is_packed, open_input, path_of, read_bytes
 from gyral.data.catalogue import CATALOGUE, PublishedFile, has_file
 from gyral.data.splits import SPLITS
 from gyral.data.text.corpus_cache import Corpus, load_or_build
@@ -169,7 +170,10 @@ def _identify(path: str | Path, level: str) -> list[str]:
         if not begin:
             raise OptionError("path", path, "is empty")
         content.seek(0)
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
+        if is_packed(file := path_of(path)):
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+        else:  # which a run needs, too
+            digest = digest_of([("", file)])
     return [digest, *(["without byte order mark"] if level != "byte" and begin == codecs.BOM_UTF8 else [])]
 
 

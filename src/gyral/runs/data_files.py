@@ -1,0 +1,141 @@
+"""The data of a run: absolute paths in its configuration, and digests in its provenance. Imports no torch.
+
+An option of the section `task` names data if its type in the signature of its class has a `Path`. The location of a
+corpus that is downloaded, `data_dir`, is no such option: it may differ from machine to machine. All configurations here
+are plain values.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from inspect import Parameter
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml  # type: ignore[import-untyped]
+from hydra.utils import get_object
+
+from gyral.config.plain import Loader
+from gyral.config.roles import DATA_DIR
+from gyral.core.digests import absolute, digest_of, files_of
+from gyral.core.errors import OptionError
+from gyral.core.signatures import parameters_of
+
+SECTION, WEIGHTS = "task", "weights"
+SIGNS = frozenset("~*?[")  # of paths that are patterns, or have a home directory or a slice
+CHECKPOINTS = ("checkpoints/best.ckpt", "checkpoints/last.ckpt")  # of which a run takes its weights
+
+
+def data_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the options of a configuration that name existing data, by key."""
+    found = dict(_named(values[SECTION], SECTION))
+    return found if values.get(WEIGHTS) is None else {**found, WEIGHTS: values[WEIGHTS]}
+
+
+def _named(section: Mapping[str, Any], key: str) -> Iterator[tuple[str, Any]]:
+    parameters: Mapping[str, Parameter] | None = None
+    for name, value in section.items():
+        if isinstance(value, dict):
+            yield from _named(value, f"{key}.{name}")
+        # most texts name no file, and then no class is imported
+        elif isinstance(value, list) or (
+            isinstance(value, str) and (os.path.lexists(value) or not SIGNS.isdisjoint(value))
+        ):
+            if parameters is None:
+                parameters = parameters_of(get_object(section["_target_"])) or {} if "_target_" in section else {}
+            if is_data(name, parameters.get(name)) and files_of(value):
+                yield f"{key}.{name}", value
+
+
+def is_data(name: str, parameter: Parameter | None) -> bool:
+    """Return whether an option, given by its name and its parameter in a signature, names data."""
+    return parameter is not None and name != DATA_DIR and _has_path(parameter.annotation)
+
+
+def _has_path(hint: Any) -> bool:
+    """Return whether a type is `Path` or contains it."""
+    return hint is Path or any(map(_has_path, get_args(hint)))
+
+
+def _owner(values: Mapping[str, Any], key: str) -> tuple[dict[str, Any] | None, str]:
+    """Return the section that has an option, None if there is none, and the name of the option in it."""
+    *sections, name = key.split(".")
+    owner: Any = values
+    for section in sections:
+        owner = owner.get(section) if isinstance(owner, dict) else None
+    return (owner, name) if isinstance(owner, dict) and name in owner else (None, name)
+
+
+def make_paths_absolute(values: dict[str, Any]) -> dict[str, Any]:
+    """Make the paths of the options of a configuration that name data absolute; return the configuration."""
+    for key, value in data_options(values).items():
+        owner, name = _owner(values, key)
+        assert owner is not None, "it was found there"
+        owner[name] = absolute(value)
+    return values
+
+
+def with_saved_paths(saved: Any, wanted: Any) -> Any:
+    """Return a wanted configuration in which a path is absolute where it is the same in a saved one, and absolute."""
+    if isinstance(wanted, dict) and isinstance(saved, dict):
+        return {key: with_saved_paths(saved.get(key), value) for key, value in wanted.items()}
+    if isinstance(wanted, list) and isinstance(saved, list) and len(wanted) == len(saved):
+        return [with_saved_paths(*pair) for pair in zip(saved, wanted, strict=True)]
+    is_path = isinstance(wanted, str) and isinstance(saved, str) and Path(saved).is_absolute()
+    return saved if is_path and wanted != saved and absolute(wanted) == saved else wanted
+
+
+def digests(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the digests of the data of a configuration by the keys of the options that name them."""
+    found = {key: _content(key, value) for key, value in data_options(values).items()}
+    return {key: digest_of(content) for key, content in found.items() if content}
+
+
+def _content(key: str, value: Any) -> list[tuple[str, Path]]:
+    """Return the files that an option names; of another run, the checkpoint with its weights."""
+    if key != WEIGHTS:
+        return files_of(value)
+    return next((found for name in CHECKPOINTS if (found := files_of(Path(str(value)) / name))), [])
+
+
+def check_digests(values: Mapping[str, Any], saved: Mapping[str, str], directory: Path, starts: bool = False) -> None:
+    """Check that the data that a configuration names are those of a run.
+
+    Args:
+        values: the configuration of the run.
+        saved: the digests of the data of the run; none for a run of an earlier version.
+        directory: the run directory.
+        starts: whether the run starts, and takes the weights of another run if the configuration says so.
+
+    Raises:
+        OptionError: an option names other data, or no file.
+    """
+    for key, digest in saved.items():
+        owner, name = _owner(values, key)
+        if owner is None or owner[name] is None or (key == WEIGHTS and not starts):
+            continue
+        content = _content(key, owner[name])
+        if content and digest_of(content) == digest:
+            continue
+        own = f"the data of the run in {directory}, whose SHA-256 is {digest[:16]}…"
+        fault = f"has another content than {own}" if content else f"does not exist; it has {own}"
+        raise OptionError(key, owner[name], f"{fault}; name their place by {key}=<path>")
+
+
+def relocate(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
+    """Change the places of the data in the configuration of a saved run.
+
+    Args:
+        values: the configuration of the run.
+        given: the places as text of the command line, by the keys of the options.
+
+    Raises:
+        OptionError: an option that names no data of the run.
+    """
+    for key, text in given.items():
+        owner, name = _owner(values, key)
+        target = None if owner is None or not owner[name] else owner.get("_target_")
+        parameters = {} if target is None else parameters_of(get_object(target)) or {}
+        if owner is None or not is_data(name, parameters.get(name)):
+            raise OptionError(key, text, "names no data of the run, whose configuration is saved; leave it out")
+        value = yaml.load(text, Loader=Loader) if text.startswith("[") else text
+        owner[name] = absolute(value)
