@@ -35,23 +35,24 @@ def print_results(directory: Path, results: dict[str, float], published: Mapping
     """
     measures, remarks = read_measures(directory)
     loss, baseline = results["test/loss"], results["test/baseline"]
-    factor = baseline / loss if loss > 0 else math.inf
+    factor = math.inf if loss == 0 else baseline / loss
+    beaten = "no value" if math.isnan(factor) else f"yes, by a factor of {factor:.4g}" if factor > 1 else "no"
     unit = loss_unit(results)
     found = {measure.label: (measure, results.get(f"test/{measure.name}")) for measure in measures}
     scores = {
-        f"test {label}": printed(measure.name, value, [measure])
+        f"test {label}": _printed(measure.name, value, [measure])
         for label, (measure, value) in found.items()
         if value is not None and label != unit  # the loss of regression is its mean squared error
     }
     described = [remark.data for remark in remarks if remark.data and results.get(f"test/{remark.name}")]
     rows = {
-        f"test loss ({unit})": f"{loss:.4g}",
+        f"test loss ({unit})": _printed("loss", loss, []),
         **scores,
-        f"memoryless baseline ({unit})": f"{baseline:.4g}",
-        "baseline beaten": f"yes, by a factor of {factor:.4g}" if factor > 1 else "no",
+        f"memoryless baseline ({unit})": _printed("baseline", baseline, []),
+        "baseline beaten": beaten,
         **({"data": "; ".join(described)} if described else {}),
         "parameters": f"{results['parameters']:,.0f}",
-        "seconds per step": f"{seconds:.3g}" if (seconds := results.get("seconds_a_step")) else "not measured",
+        "seconds per step": f"{seconds:.3g}" if (seconds := results.get("seconds_a_step") or 0) > 0 else "not measured",
     }
     beside = (
         {}
@@ -127,7 +128,12 @@ def relative_path(directory: Path) -> Path:
 def print_metrics(title: str, metrics: dict[str, float], measures: Iterable[Measure]) -> None:
     """Print the metrics of an evaluation as reports do; gyral evaluate save=….json writes all digits."""
     print(title)
-    _print_table({name: printed(name, value, [*measures]) for name, value in metrics.items()})
+    _print_table({name: _printed(name, value, [*measures]) for name, value in metrics.items()})
+
+
+def _printed(name: str, value: float, measures: Iterable[Measure]) -> str:
+    """Return a metric as it is printed; NaN is a mean over nothing, such as the accuracy without an answer."""
+    return "no value" if math.isnan(value) else printed(name, value, measures)
 
 
 def _print_table(rows: dict[str, str], published: Mapping[str, str] | None = None) -> None:

@@ -196,7 +196,7 @@ class Task(LightningModule, ABC, Generic[Data]):
         own = local_rows(batch, rank(), world_size())
         # With this weight, the mean of the gradients over processes is the gradient of the mean over all targets.
         own_count, count = (self.objective.has_target(self.targets(rows)).sum() for rows in (own, batch))
-        self._weight = world_size() * (own_count / count).item()
+        self._weight = world_size() * (own_count / count.clamp(min=1)).item()
         return own
 
     def on_train_epoch_start(self) -> None:
@@ -207,7 +207,7 @@ class Task(LightningModule, ABC, Generic[Data]):
 
     def training_step(self, batch: Any, index: int) -> Tensor:
         outputs = self(batch)
-        # The mean over no targets is NaN.
+        # without targets of its own, a process need not compute a loss
         loss = self.loss(outputs, batch) if self._weight else 0 * outputs.sum()
         if self._weight != 1:
             loss = loss * self._weight

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torchmetrics import MeanAbsoluteError, MeanMetric, MeanSquaredError, Metric
-from torchmetrics.classification import MulticlassAccuracy
 
 from gyral.data.batching import IGNORED, Batch
 
@@ -45,14 +44,37 @@ class Metrics(nn.Module):
         return values
 
 
+class Accuracy(Metric):
+    """Share of correct classes, NaN without any. That of torchmetrics is 0 then, and it refuses a batch without any."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hits: Tensor
+        self.count: Tensor
+        for name in ("hits", "count"):
+            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, predicted: Tensor, targets: Tensor) -> None:
+        """Add predicted classes and targets, both (n,)."""
+        self.hits += (predicted == targets).sum()
+        self.count += targets.numel()
+
+    def compute(self) -> Tensor:
+        return self.hits / self.count
+
+
 class AccuracyMetrics(Metrics):
-    """Loss over all targets, and accuracy over the answers."""
+    """Loss over all targets, and accuracy over the answers.
+
+    Args:
+        classes: number of classes, for subclasses.
+    """
 
     names: tuple[str, ...] = (*Metrics.names, "accuracy")
 
     def __init__(self, classes: int) -> None:
         super().__init__()
-        self.accuracy: Metric = MulticlassAccuracy(classes, average="micro", validate_args=False)
+        self.accuracy: Metric = Accuracy()
 
     def update(self, logits: Tensor, batch: Any, loss: Tensor) -> None:
         """Add one batch: its logits (B, …, classes) and its mean loss."""
@@ -62,7 +84,7 @@ class AccuracyMetrics(Metrics):
 
 
 class SequenceMetrics(AccuracyMetrics):
-    """`AccuracyMetrics`, and the fraction of sequences whose answers are all correct."""
+    """`AccuracyMetrics`, and the fraction of sequences whose answers are all correct, of those that have answers."""
 
     names = (*AccuracyMetrics.names, "sequence_accuracy")
 
@@ -72,8 +94,8 @@ class SequenceMetrics(AccuracyMetrics):
 
     def update(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:
         super().update(logits, batch, loss)
-        correct = logits.argmax(dim=-1) == batch.targets
-        self.sequence_accuracy.update((correct | ~answers_of(batch)).all(dim=1).float())
+        correct, answers = logits.argmax(dim=-1) == batch.targets, answers_of(batch)
+        self.sequence_accuracy.update((correct | ~answers).all(dim=1).float(), weight=answers.any(dim=1))
 
 
 class CategoryMetrics(Metrics):
@@ -139,7 +161,8 @@ class AnswerMetrics(CategoryMetrics):
         correct = logits.argmax(dim=-1) == batch.targets
         symbols, sequences = (getattr(self, name) for name in self.names[1:])
         symbols.update((correct & answers).sum(dim=1), answers.sum(dim=1), categories)
-        sequences.update((correct | ~answers).all(dim=1), torch.ones(len(answers), device=answers.device), categories)
+        answered = answers.any(dim=1)
+        sequences.update((correct | ~answers).all(dim=1) & answered, answered, categories)
 
 
 class BitMetrics(CategoryMetrics):
@@ -155,12 +178,11 @@ class BitMetrics(CategoryMetrics):
     def update(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:
         """Add one batch: its logits (B, T, bits), positive for a predicted 1, and its mean loss."""
         categories, present = self.membership(batch), ~batch.targets.isnan()
-        rows = len(present)
+        answered = present.flatten(1).any(dim=1)
         wrong = ((logits > 0) != (batch.targets > 0)) & present
         self.update_loss(loss, present.sum(), categories)
         self.wrong_bits.update(wrong.flatten(1).sum(dim=1), present.flatten(1).sum(dim=1), categories)
-        correct = ~wrong.flatten(1).any(dim=1)
-        self.sequence_accuracy.update(correct, torch.ones(rows, device=correct.device), categories)
+        self.sequence_accuracy.update(answered & ~wrong.flatten(1).any(dim=1), answered, categories)
 
 
 class CategoryShares(Metric):
@@ -247,7 +269,8 @@ class Determination(Metric):
 
     It is 0 for a predictor that returns the mean of the targets. For constant targets it is 1 if all predictions are
     correct, else 0, as in scikit-learn. `torchmetrics.R2Score` treats sums of squares below 1e-4 as zero, which makes
-    any predictor of small targets perfect; this class does not.
+    any predictor of small targets perfect; this class does not. Of fewer than two targets, it is NaN: one target has no
+    deviation from its mean.
 
     Args:
         size: Y.
@@ -272,12 +295,12 @@ class Determination(Metric):
         self.residuals += (targets - predicted).square().sum(dim=0)
 
     def compute(self) -> Tensor:
-        """Return R², NaN without targets."""
+        """Return R², NaN without two targets."""
         deviations = self.squares - self.total.square() / self.count
         # constant targets have rounding errors in double precision
         deviations = torch.where(deviations <= 1e-12 * self.squares, 0, deviations)
         ratios = torch.where(self.residuals == 0, 0, torch.where(deviations == 0, 1, self.residuals / deviations))
-        return torch.where(self.count > 0, 1 - ratios.mean(), torch.nan).float()
+        return torch.where(self.count > 1, 1 - ratios.mean(), torch.nan).float()
 
 
 def answers_of(batch: Any) -> Tensor:

@@ -30,7 +30,7 @@ class Objective(ABC):
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss over all predictions that have a target; NaN without targets."""
+        """Return the mean loss over all predictions that have a target; 0, with gradients of 0, without targets."""
 
     @abstractmethod
     def predict(self, outputs: Tensor) -> Tensor:
@@ -51,7 +51,8 @@ class Classification(Objective):
         return targets != IGNORED
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), ignore_index=IGNORED)
+        loss = F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), ignore_index=IGNORED)
+        return zero_without(loss, self.has_target(targets))
 
     def predict(self, outputs: Tensor) -> Tensor:
         return outputs.argmax(dim=-1)
@@ -71,7 +72,8 @@ class Bits(Objective):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         present = self.has_target(targets)
-        return F.binary_cross_entropy_with_logits(outputs[present], targets[present].to(outputs.dtype))
+        loss = F.binary_cross_entropy_with_logits(outputs[present], targets[present].to(outputs.dtype))
+        return zero_without(loss, present)
 
     def predict(self, outputs: Tensor) -> Tensor:
         return (outputs > 0).float()
@@ -96,10 +98,20 @@ class Regression(Objective):
         present = self.has_target(targets)
         # The gradient is zero where there is no target, because the error is replaced before it is squared.
         errors = torch.where(present.unsqueeze(-1), outputs - targets, 0)
-        return errors.square().sum() / (present.sum() * self.output_size)
+        return errors.square().sum() / (present.sum().clamp(min=1) * self.output_size)
 
     def predict(self, outputs: Tensor) -> Tensor:
         return outputs
 
     def metrics(self, per_step: bool) -> Metrics:
         return RegressionMetrics(self.output_size)
+
+
+def zero_without(loss: Tensor, present: Tensor) -> Tensor:
+    """Return a mean loss, or 0 if it is the mean over nothing, which is NaN.
+
+    Args:
+        loss: the mean loss over the predictions that have a target.
+        present: which predictions have one, bool.
+    """
+    return torch.where(present.any(), loss, 0)

@@ -244,11 +244,12 @@ class TrackingMetrics(CategoryMetrics):
         correct = (logits.argmax(dim=-1) == batch.targets) & answers
         answered = answers.any(dim=1)
         last = (torch.arange(answers.shape[1], device=answers.device) * answers).argmax(dim=1, keepdim=True)
+        share = correct.sum() / answers.sum().clamp(min=1)
         shares = {
             "last_accuracy": (correct.gather(1, last).squeeze(1), answered),
             "sequence_accuracy": ((correct == answers).all(dim=1) & answered, answered),
             "accuracy": (correct.sum(dim=1), answers.sum(dim=1)),
-            "length_accuracy": ((correct.sum() / answers.sum()).expand(len(answers)), torch.ones_like(answered)),
+            "length_accuracy": (share.expand(len(answers)), answered.any().expand(len(answers))),
         }
         for name in self.chances:
             getattr(self, name).update(*shares[name], categories)

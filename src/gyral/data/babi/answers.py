@@ -19,7 +19,7 @@ def frequency_loss(babi: Babi) -> float:
     """Return the cross-entropy, in nats, of the answers of the test split under the frequencies in the training split.
 
     Each task has separate frequencies. Counts start at 1 (add-one smoothing), so that no class has probability 0.
-    Answers that are not a class are ignored.
+    Answers that are not a class are ignored; NaN if none is a class.
     """
     counts, classes = answer_counts(babi), set(babi.classes)
     losses = [
@@ -27,4 +27,4 @@ def frequency_loss(babi: Babi) -> float:
         for question in questions(babi.splits["test"])
         if question.answer in classes
     ]
-    return sum(losses) / len(losses)
+    return sum(losses) / len(losses) if losses else math.nan

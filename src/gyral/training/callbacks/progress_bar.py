@@ -69,8 +69,8 @@ class ProgressBar(LightningProgressBar):
         if "val/loss" in metrics:
             values["val loss"] = f"{metrics['val/loss']:.4g}"
             measure = main_measure(task.measures, metrics, "val")
-            if measure.name != "loss":
-                name = f"val/{measure.name}"
+            name = f"val/{measure.name}"
+            if measure.name != "loss" and not math.isnan(metrics[name]):  # NaN: there was nothing to measure
                 values[f"val {measure.label}"] = printed(name, metrics[name], [measure])
         return values
 

@@ -14,7 +14,7 @@ from gyral.applications.boxes.data.pairs import ConceptBatch
 from gyral.applications.boxes.model import ConceptModel
 from gyral.tasks.base import Data, Task
 from gyral.tasks.metrics import Metrics
-from gyral.tasks.objective import Objective
+from gyral.tasks.objective import Objective, zero_without
 
 MARGIN = 1e-4  # predicted probabilities are at most 1 - MARGIN, so that the loss of a false pair is finite
 
@@ -36,7 +36,7 @@ class Probability(Objective):
         log_true = outputs[present].clamp(max=0) + math.log1p(-MARGIN)
         log_false = (-log_true.expm1()).log()
         found = targets[present].to(outputs.dtype)
-        return -(found * log_true + (1 - found) * log_false).mean()
+        return zero_without(-(found * log_true + (1 - found) * log_false).mean(), present)
 
     def predict(self, outputs: Tensor) -> Tensor:
         return outputs.exp()
@@ -50,7 +50,7 @@ class ProbabilityMetrics(Metrics):
 
     def update(self, outputs: Tensor, batch: ConceptBatch, loss: Tensor) -> None:
         """Add one batch: its logarithms of probabilities (B,) and its mean loss."""
-        self.loss.update(loss, weight=len(batch.targets))
+        self.loss.update(loss, weight=(~batch.targets.isnan()).sum())
 
 
 class LabelledScores(Metric):

@@ -71,6 +71,6 @@ def summary_mean(values: Tensor, targets: Tensor) -> Tensor:
 
     Args:
         values: (B, T), zero at positions without a target.
-        targets: (B, T); each row has at least one target that is not `IGNORED`.
+        targets: (B, T); a row in which all targets are `IGNORED` has the mean 0.
     """
-    return (values.sum(dim=1) / (targets != IGNORED).sum(dim=1)).mean()
+    return (values.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)).mean()
