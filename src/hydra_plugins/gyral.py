@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from hydra._internal.core_plugins.file_config_source import FileConfigSource  # private: its listing of folders
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult, ConfigSource
@@ -26,9 +27,27 @@ class UserConfig(SearchPathPlugin):
         user = user_config_path()
         paths = [entry.path or "" for entry in search_path.get_path() if entry.provider == "main"]
         if Path(CONFIG_PATH) in [Path(path.removeprefix("file://")) for path in paths]:
-            if user is not None:
-                search_path.append("user", f"file://{user}")
             search_path.prepend("gyral", f"{Choices.scheme()}://conf", "main")
+            if user is not None:
+                search_path.prepend("user", f"{OwnFiles.scheme()}://{user}", "gyral")
+
+
+class OwnFiles(FileConfigSource):
+    """The files of the user's folder conf/, which are checked, see `gyral.config.own_files`."""
+
+    @staticmethod
+    def scheme() -> str:
+        return "own"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        from gyral.config import own_files  # now: most users have no files
+
+        return ConfigResult(self.provider, self.full_path(), *own_files.load(config_path))
+
+    def is_config(self, config_path: str) -> bool:
+        from gyral.config import own_files
+
+        return own_files.find(config_path) is not None
 
 
 class Choices(ConfigSource):

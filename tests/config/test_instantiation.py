@@ -54,11 +54,26 @@ def build(**options: Any) -> Any:
 def test_sections_become_factories_of_their_targets() -> None:
     outer = build(**{"net.second.hidden_size": 7})
     assert [cell.hidden_size for cell in outer.cells] == [4, 7]
-    factory = make(OmegaConf.create({"net": INNER}), "net")
+    factory = make(OmegaConf.create({"optimizer": INNER}), "optimizer")
     assert isinstance(factory, partial)
     assert factory.keywords == {"hidden_size": 4, "rate": 0.5}
     assert factory(rate=0.25).rate == 0.25
     assert make(OmegaConf.create({"net": None}), "net") is None
+
+
+@pytest.mark.parametrize("key", ["optimizer", "scheduler", "model.cell"])
+def test_a_section_of_an_object_that_is_made_later_needs_no_partial(key: str) -> None:
+    config: Any = OmegaConf.create({})
+    OmegaConf.update(config, key, {name: value for name, value in INNER.items() if name != "_partial_"})
+    assert isinstance(make(config, key), partial)
+
+
+@pytest.mark.parametrize("key", ["task", "model", "trainer", "callbacks.own", "logger.own"])
+def test_a_section_of_an_object_that_is_made_at_once_must_not_be_partial(key: str) -> None:
+    config: Any = OmegaConf.create({})
+    OmegaConf.update(config, key, INNER)
+    with pytest.raises(OptionError, match=rf"^{key}\._partial_=true: must be left out: the object is made at once$"):
+        make(config, key)
 
 
 @pytest.mark.parametrize(

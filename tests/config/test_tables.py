@@ -135,6 +135,11 @@ def test_text_with_signs_of_the_command_line_is_quoted(write: Any) -> None:
         ({"rows": {"gru": {"like": "lstm"}, "lstm": {"like": "gru"}}}, "like=gru: is like itself"),
         ({"protocol": {"like": "nothing"}}, "protocol.like=nothing: there is no table"),
         ({"rows": {"like": "nothing"}}, "rows.like=nothing: there is no table"),
+        ({"report": {"colunm": "task.length"}}, "report.colunm: did you mean column? must be one of title, layout, "),
+        ({"rows": {"gru": {"modle": "gru"}}}, "modle: no such option; did you mean model? must begin with one of "),
+        ({"rows": {"gru": {"paths_": 1}}}, "paths_: no such option; did you mean paths? must begin with one of "),
+        ({"protocol": {"tsk.length": 4}}, "tsk.length: no such option; "),
+        ({"protocol": {"lr": 4}}, "lr: no such option; must begin with one of "),
     ],
 )
 def test_wrong_tables_are_refused_in_one_line(write: Any, sections: dict[str, Any], message: str) -> None:
@@ -152,7 +157,15 @@ def test_a_file_that_is_no_yaml_is_refused(write: Any) -> None:
     Path("conf/table/mine.yaml").write_text("rows: [", encoding="utf-8")
     outcome = invoke("sweep=mine", "--cfg", "job")
     assert outcome.status == 1
-    assert "mine.yaml: while parsing" in outcome.error
+    assert "mine.yaml:2: did not find expected node content (while parsing a flow node" in outcome.error
+
+
+def test_a_key_that_is_there_twice_is_refused(write: Any) -> None:
+    write()
+    with Path("conf/table/mine.yaml").open("a", encoding="utf-8") as file:
+        file.write("sweep: {seed: [7]}\n")
+    with pytest.raises(UserError, match=r"mine\.yaml:\d+: found duplicate key sweep \(while constructing a mapping"):
+        load_choice("experiment", "mine/first/gru")
 
 
 def published(name: str) -> list[str]:
@@ -194,7 +207,7 @@ def test_a_broken_table_costs_one_line_and_no_report(
     assert invoke("sweep=outputs", entry="report").status == 0
     assert len(caplog.messages) == len(BROKEN)  # a process prints each once
     for name in BROKEN:
-        (line,) = (line for line in caplog.messages if f"{name}.yaml: " in line)
+        (line,) = (line for line in caplog.messages if f"{name}.yaml:" in line)
         assert line.endswith("; this table is left out")
         assert invoke(f"sweep={name}", entry="report").error
     assert invoke("experiment=mine/first/gru", "--cfg", "job").status == 0

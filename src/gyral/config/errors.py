@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from traceback import walk_tb
 
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException, InstantiationException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import (
+    GrammarParseError,
+    InterpolationResolutionError,
+    OmegaConfBaseException,
+    ValidationError,
+)
 
 from gyral.config.groups import choices, fault_of
 from gyral.config.mistakes import suggest
 from gyral.config.overrides import parse, text
 from gyral.core.commands import typed
-from gyral.core.errors import SweepError, UserError, hide_passwords, printable, suggest_name
+from gyral.core.errors import SweepError, UserError, hide_passwords, one_line, printable, suggest_name
 from gyral.core.memory import is_out_of_memory
 
 # folders of Python, of installed packages, and of Gyral with the scripts beside it
@@ -46,14 +51,14 @@ def _describe(error: BaseException, options: Sequence[str]) -> str:
         return _describe_composition(causes)
     if isinstance(error, OSError):
         return f"{error.filename or 'writing'}: {error.strerror or error}"
-    first_line = (str(error).strip() or "no message").splitlines()[0]
+    message = one_line(error) if str(error).strip() else "no message"
     if is_out_of_memory(error):
         return f"out of memory: {allocation(error)}; reduce task.batch_size, or the sizes of the model or the task"
     if options:
-        return f"{' '.join(options)}: not possible: {type(error).__name__}: {first_line}"
+        return f"{' '.join(options)}: not possible: {type(error).__name__}: {message}"
     place = place_in_own_code(error)
     where = f"{place}: " if place else ""
-    return f"{where}{type(error).__name__}: {first_line} (HYDRA_FULL_ERROR=1 shows the traceback)"
+    return f"{where}{type(error).__name__}: {message} (HYDRA_FULL_ERROR=1 shows the traceback)"
 
 
 def _parsable(override: str) -> str:
@@ -79,16 +84,21 @@ def _describe_composition(causes: list[BaseException]) -> str:
             group, _, name = cause.missing_cfg_file.partition("/")
             if fault := fault_of(group, name):
                 return str(fault)
+            if (other := Path("conf", group, f"{name}.yml")).is_file():
+                return f"{other}: must have the suffix .yaml"
             names = choices(group)
             if names:
                 return f"{group}={name}: {suggest_name(name, names)}must be one of {', '.join(names)}"
         node = getattr(cause, "parent_node", None)
+        if isinstance(cause, InterpolationResolutionError | GrammarParseError | ValidationError) and cause.full_key:
+            return f"{cause.full_key}: {one_line(cause)}"
         if isinstance(cause, OmegaConfBaseException) and isinstance(node, DictConfig):
             allowed = ", ".join(str(key) for key in node if key != "hydra" and not str(key).startswith("_"))
             root = node._get_root()
             hint = suggest(str(cause.full_key), root if isinstance(root, DictConfig) else node)
             return f"{cause.full_key}: no such option{hint or ';'} allowed: {allowed or 'none'}"
-    return " ".join(str(causes[0]).split())
+    names_reason = not isinstance(causes[0], InstantiationException) or one_line(causes[-1]) in one_line(causes[0])
+    return ": ".join(map(one_line, causes[:1] if names_reason else causes[:2]))
 
 
 def place_in_own_code(error: BaseException) -> str:

@@ -7,18 +7,23 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from gyral.config import tables
+from gyral.config.plain import yaml_fault
+from gyral.config.roles import SECTIONS
 from gyral.config.signatures import constructor_defaults
 from gyral.config.tables import Table
-from gyral.core.errors import UserError
+from gyral.core.errors import UserError, one_line
 
 log = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).parents[1]
 CHECKOUT = PACKAGE.parents[1]
 CONFIG_PATH = str(PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else CHECKOUT / "conf")
+CHOSEN = (*SECTIONS, "launcher", *tables.SERVED, "debug")  # all groups of conf/train.yaml
 
 
 def user_config_path() -> Path | None:
@@ -145,14 +150,37 @@ def load_choice(group: str, name: str) -> DictConfig:
         return load_table(file).config(group, name)
     if group == "model" and file.parent.name == "cell":
         return OmegaConf.create({"defaults": ["_base", {"/cell@cell": name}]})
-    config = OmegaConf.load(file)
-    assert isinstance(config, DictConfig)
+    config = load_file(file)
     if group != "model":
         return _with_options(config, group) if "_target_" in config else config
     for section, node in config.items():
         if isinstance(node, DictConfig) and "_target_" in node:
             config[section] = _with_options(node, group)
     return config
+
+
+def load_file(file: Path) -> DictConfig:
+    """Return the configuration in a YAML file.
+
+    Raises:
+        UserError: the file is not YAML or holds no options; the line names the file and the line in it.
+    """
+    try:
+        config = OmegaConf.load(file)
+    except yaml.YAMLError as error:
+        raise UserError(f"{shown(file)}{yaml_fault(error)}") from None
+    except OmegaConfBaseException as error:  # an interpolation such as ${seed without its end
+        raise UserError(f"{shown(file)}: {error.full_key}: {one_line(error)}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{shown(file)}: cannot be read ({error})") from None
+    if not isinstance(config, DictConfig):
+        raise UserError(f"{shown(file)}: must hold options, such as `seed: 2`, and no list")
+    return config
+
+
+def shown(file: Path) -> str:
+    """Return the path of a file for a message: relative to the current directory, if it is there."""
+    return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
 
 
 def _with_options(node: DictConfig, group: str) -> DictConfig:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from inspect import Parameter
-from typing import Any
+from typing import Any, get_args
 
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf
@@ -24,20 +24,20 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from gyral.config.errors import allocation, place_in_own_code
 from gyral.config.plain import map_texts
+from gyral.config.roles import REQUIRED, SECTIONS
 from gyral.config.trust import GROUPS, find_object, known_names
-from gyral.core.errors import OptionError, UserError, suggest_name
+from gyral.core.errors import OptionError, UserError, one_line, suggest_name
 from gyral.core.inputs import path_of
 from gyral.core.memory import is_out_of_memory
 from gyral.core.signatures import is_open, parameters_of
 
-ONE = ("task", "model", "optimizer", "trainer")  # required sections
-OTHERS = ("scheduler", "callbacks", "logger")  # an optional section, and two sections of sections
+FACTORIES = ("optimizer", "scheduler", "model.cell")  # sections of objects that are made later, with more arguments
 SPECIAL = ("_target_", "_partial_", "_recursive_", "_convert_")  # keys of Hydra beside `_args_`
 DOTTED = "must be the dotted name of a class or function"
 
 
 def make(config: DictConfig, key: str, **arguments: Any) -> Any:
-    """Return the object that the section `key` describes, a partial function if it is partial, or None if it is empty.
+    """Return the object that the section `key` describes, a partial function for `FACTORIES`, or None if it is empty.
 
     Args:
         config: the whole configuration.
@@ -52,10 +52,12 @@ def make(config: DictConfig, key: str, **arguments: Any) -> Any:
         return None
     check_target(node, key)
     check_section(node, key)
+    if node.get("_partial_") and key not in FACTORIES:
+        raise OptionError(f"{key}._partial_", "true", "must be left out: the object is made at once")
     section: Any = map_texts(OmegaConf.to_container(node, resolve=True), _as_path)
     with located(config, key):
         factory: partial[Any] = build(section | {"_partial_": True})
-        return factory if section.get("_partial_") else factory(**arguments)
+        return factory if key in FACTORIES else factory(**arguments)
 
 
 def _as_path(value: str) -> str:
@@ -100,9 +102,10 @@ def located(config: DictConfig, key: str) -> Iterator[None]:
         error: BaseException = raised
         while isinstance(error, InstantiationException) and error.__cause__:
             error = error.__cause__
-        if isinstance(error, OptionError) and error.option.partition(".")[0] not in (*ONE, *OTHERS):
+        if isinstance(error, OptionError) and error.option.partition(".")[0] not in SECTIONS:
             section = _find_section(config, key, error)
-            raise OptionError(f"{section}.{error.option}", error.value, error.reason) from error
+            reason = _with_null(error.reason, _hint_of(OmegaConf.select(config, section), error.option))
+            raise OptionError(f"{section}.{error.option}", error.value, reason) from error
         if isinstance(error, UserError | OSError):  # the message is complete
             raise error from None
         message = " ".join(str(error).split())
@@ -117,7 +120,7 @@ def located(config: DictConfig, key: str) -> Iterator[None]:
 
 def check_sections(config: DictConfig) -> None:
     """Raise `OptionError` unless the sections of a configuration are there and each names its class or function."""
-    for key in ONE:
+    for key in REQUIRED:
         if not config.get(key):
             raise OptionError(key, "null", f"must be a section; choose one by {key}=<name>")
         check_target(config[key], key)
@@ -177,7 +180,19 @@ def _check_value(option: str, value: Any, hint: Any) -> None:
         adapter.validate_python(value, strict=isinstance(value, bool | str))
     except ValidationError as error:
         reason = re.sub(r"^(Input|String) should|^Value error, must", "must", error.errors()[0]["msg"])
-        raise OptionError(option, value, reason) from None
+        raise OptionError(option, value, _with_null(reason, hint)) from None
+
+
+def _with_null(reason: str, hint: Any) -> str:
+    """Return the reason why a value is refused; if the type hint of its option allows null, it says so."""
+    allows = type(None) in get_args(hint) and "null" not in reason
+    return reason.replace("must be ", "must be null or ", 1) if allows else reason
+
+
+def _hint_of(section: Any, option: str) -> Any:
+    """Return the type hint of an option of a section, None if it has none."""
+    parameters = (_is_section(section) and parameters_of(find_object(section["_target_"]))) or {}
+    return parameters[option].annotation if option in parameters else None
 
 
 def _find_target(target: Any, option: str) -> Any:
@@ -187,7 +202,7 @@ def _find_target(target: Any, option: str) -> Any:
     try:
         found = find_object(target)
     except Exception as error:  # a module may raise anything when it is imported
-        reason = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0]
+        reason = one_line(error.__cause__ or error)
         if place := place_in_own_code(error):
             reason = f"{place}: {reason}"
         near = set().union(*(known_names(place) for group in GROUPS for place in (group, f"{group}.")))

@@ -15,12 +15,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 from omegaconf import DictConfig, OmegaConf
 
-from gyral.config.groups import choices, find_config, groups
+from gyral.config.groups import CHOSEN, choices, find_config, groups
 from gyral.config.overrides import MULTIRUN, is_sweep, quote, text
+from gyral.config.roles import SECTIONS
 from gyral.config.tables import SERVED
 from gyral.config.texts import quote_texts
 from gyral.core.commands import typed
-from gyral.core.errors import OptionError, UserError, similar_keys
+from gyral.core.errors import OptionError, UserError, similar_keys, suggest_name
 
 GLOBAL = "# @package _global_"  # the first line of the files of such a group
 PATHS = ("run", "resume", "weights")  # options of all commands whose values may contain any sign
@@ -82,7 +83,7 @@ def arrange_words(words: list[str], file: Path, literal: tuple[str, ...] = ()) -
             word = f"{name}={value}"
         # in a sweep, the value of a path may also be several
         is_text = key in literal or (key in PATHS and (not flags or os.path.exists(value)))
-        chooses = word.startswith("+") and _key(word) in groups()
+        chooses = word.startswith("+") and _key(word) in CHOSEN
         arranged.append(quote(word) if is_text and value != "null" else word[1:] if chooses else word)
     return quote_texts(flags + arranged, file)
 
@@ -127,6 +128,8 @@ def check_words(words: list[str], file: Path) -> None:
         if key in hints and key not in groups():
             raise OptionError(key, value, hints[key])
         if key.partition("@")[0] in own_groups and not word.startswith("~"):
+            if key not in CHOSEN and "@" not in key:
+                raise OptionError(key, value, _advice(key, value))
             _check_choice(key, word)
         if not is_multirun and re.search(r"[,(]", value) and is_sweep(word):
             reason = "several values need -m, as in: gyral train -m model=rum,lstm"
@@ -134,6 +137,8 @@ def check_words(words: list[str], file: Path) -> None:
             raise OptionError(key, value, reason + as_text)
         if word.startswith("+") and "@" not in word:
             _check_addition(word, file)
+    if file.name == "train":
+        _check_unread(words, is_multirun)
 
 
 def is_of_hydra(word: str) -> bool:
@@ -147,6 +152,19 @@ def _check_hydra(word: str, file: Path) -> None:
         raise UserError(f"{word}: only gyral train has options of Hydra")
     if _key(word) == "hydra":
         raise UserError(f"{word}: is a section; set its options, such as hydra.run.dir=<directory>")
+
+
+def _check_unread(words: list[str], is_multirun: bool) -> None:
+    """Raise `OptionError` for an option that nothing reads in a command like this one."""
+    given = {_key(word): word.partition("=")[2] for word in words if "=" in word}
+    may_be_sweep = is_multirun or not {"experiment", "sweep", "hydra.mode"}.isdisjoint(given)  # whose files may set it
+    for key, value in given.items():
+        if key == "hydra.run.dir" and is_multirun:
+            raise OptionError(key, value, "is the directory of a single run; a sweep has hydra.sweep.dir=<directory>")
+        if key.startswith(("hydra.sweep.", "hydra.sweeper.")) and not may_be_sweep:
+            raise OptionError(key, value, "is an option of sweeps: add -m; a single run has hydra.run.dir=<directory>")
+        if key == "trust" and value != "null" and given.get("resume", "null") == "null":
+            raise OptionError(key, value, "needs resume=<run directory>, whose configuration may name these modules")
 
 
 def _check_choice(key: str, word: str) -> None:
@@ -165,11 +183,19 @@ def _check_choice(key: str, word: str) -> None:
 def _check_addition(word: str, file: Path) -> None:
     """Raise `OptionError` for a word that adds an option that nothing reads, such as +lr=0.1."""
     key, primary = _key(word), OmegaConf.load(file.with_suffix(".yaml"))
-    read = {*groups(), "hydra", "report", "paper"}  # sections that may have keys that the file does not list
+    read = {*SECTIONS, "hydra", "report", "paper"}  # sections that may have keys that the file does not list
     if key.partition(".")[0] not in read and OmegaConf.select(primary, key, default=word) is word:
         with hydra.initialize_config_dir(str(file.parent), version_base="1.3"):
             hint = suggest(key, hydra.compose(file.name))
         raise OptionError(key, word.partition("=")[2], f"no such option{hint}")
+
+
+def _advice(group: str, name: str) -> str:
+    """Return what to write instead of a choice of a group that is no section and sets no options of several."""
+    if group == "cell":
+        return f"is a section of a model; write model={name}, or cell@model.cell={name}"
+    hint = suggest_name(group, CHOSEN)
+    return f"conf/{group} is none of the folders that Gyral reads; {hint}must be one of {', '.join(CHOSEN)}"
 
 
 def suggest(key: str, config: DictConfig) -> str:

@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 
+from gyral.core.errors import one_line
+
 # The versions in C are fast. All of these read and write plain containers only.
 SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -24,6 +26,16 @@ class Loader(SafeLoader):
         for first, resolvers in SafeLoader.yaml_implicit_resolvers.items()
     }
 
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """Refuse a key that is there twice, of which YAML would use the last."""
+        seen = set()
+        for key, _ in node.value:
+            if key.tag.endswith(":str") and key.value in seen:
+                context = ("while constructing a mapping", node.start_mark)
+                raise yaml.constructor.ConstructorError(*context, f"found duplicate key {key.value}", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
 
 class Dumper(SafeDumper):
     """Writes YAML that `Loader` and OmegaConf read as it was: text that looks like a number gets quotes."""
@@ -33,6 +45,16 @@ for _class in (Loader, Dumper):
     _class.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.[\d_]+)[eE][-+]?\d+$"), list("-+.0123456789")
     )
+
+
+def yaml_fault(error: yaml.YAMLError) -> str:
+    """Return an error of YAML as the end of a message that begins with the file: ":3: found duplicate key lr"."""
+    mark, begin = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
+    if mark is None:
+        return f": is not YAML: {one_line(error)}"
+    context = f" ({error.context} from line {begin.line + 1})" if begin is not None and error.context else ""
+    advice = "; indent with spaces" if "\\t" in (error.problem or "") else ""
+    return f":{mark.line + 1}: {error.problem or error.context}{context}{advice}"
 
 
 def plain_values(config: DictConfig) -> dict[str, Any]:

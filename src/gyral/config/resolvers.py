@@ -22,7 +22,7 @@ VALIDATIONS = 20  # of a run, so that a short one has a curve, too
 
 def data_dir() -> str:
     """Return the data folder: the environment variable DATA_DIR, by default data/ in the current directory."""
-    return os.path.expanduser(os.environ.get("DATA_DIR", "data"))
+    return os.path.expanduser(os.environ.get("DATA_DIR") or "data")
 
 
 def run_directory(resume: str | None, default: str) -> str:

@@ -6,6 +6,11 @@ from typing import Any
 
 from gyral.config.plain import flatten
 
+REQUIRED = ("task", "model", "optimizer", "trainer")  # sections of the configuration, each with a group of choices
+SECTIONS = (*REQUIRED, "scheduler", "callbacks", "logger")  # an optional section, and two sections of sections
+# the other keys of conf/train.yaml
+OTHERS = ("seed", "threads", "deterministic", "resume", "weights", "trust", "paper", "report", "paths", "hydra")
+
 SELECTION = "selection"  # chooses a job of a sweep, or one of the runs that a row averages
 SETTING = "setting"  # determines what is computed; the role of every option that the table lacks
 MACHINE = "machine"  # how it is computed, which changes results by rounding at most; names directories, but no row

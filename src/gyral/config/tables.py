@@ -27,9 +27,10 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 
+from gyral.config import roles
 from gyral.config.overrides import text
-from gyral.config.plain import Loader
-from gyral.core.errors import UserError
+from gyral.config.plain import Loader, yaml_fault
+from gyral.core.errors import UserError, one_line, suggest_name
 
 GROUP = "table"
 SERVED = ("experiment", "column", "sweep")  # the groups whose choices come from tables
@@ -37,6 +38,8 @@ COLUMN = "column"  # the group of the columns of tables whose columns differ in 
 PROTOCOL = "_protocol"  # the choice of `experiment` that has the options of all rows alone
 LIKE = "like"  # in the protocol or the rows: the table whose own come first; in a row: the rows whose options do
 SECTIONS = ("experiment", "report", "sweep", "columns", "choose", "protocol", "rows", "hydra", "source")
+# see gyral.reports.catalogue.Sweep
+REPORT = ("title", "layout", "measure", "column", "ngrams", "solved", "also", "best_seed", "trained", "levels")
 # verified: true if the values were read there, false if not, and a text names another source in which they were read
 SOURCE = ("paper", "place", "verified")
 OWN = ("name", LIKE, "paper", "source", "published_only")  # what a row has besides options
@@ -163,8 +166,12 @@ class Table:
         for key, value in options.items():
             if "@" in key or key in self.groups:
                 config.defaults.append({f"override /{key}": value})
-            else:
+            elif key.partition(".")[0] in (*roles.SECTIONS, *roles.OTHERS):
                 OmegaConf.update(config, key, value, force_add=True)
+            else:
+                known = sorted({*self.groups, *roles.SECTIONS, *roles.OTHERS})
+                allowed = f"must begin with one of {', '.join(known)}"
+                raise UserError(f"{self.file}: {key}: no such option; {suggest_name(key, known)}{allowed}")
         return config
 
     def _row(self, name: str) -> DictConfig:
@@ -238,8 +245,10 @@ def read(file: Path, groups: Iterable[str]) -> Table:
 def _read(file: Path, changed: int, groups: frozenset[str]) -> Table:
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), Loader=Loader)
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{file}: {' '.join(str(error).split())}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{file}{yaml_fault(error)}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: {one_line(error)}") from None
     if not isinstance(content, dict):
         raise UserError(f"{file}: must have the sections experiment, report and rows")
     for section in content:
@@ -250,6 +259,9 @@ def _read(file: Path, changed: int, groups: frozenset[str]) -> Table:
     own = [row or {} for name, row in rows.items() if name != LIKE] if isinstance(rows, dict) else [None]
     if not named or not all(isinstance(row, dict) for row in own):
         raise UserError(f"{file}: must have the name `experiment`, the section `report`, and `rows` with options each")
+    for key in content["report"]:
+        if key not in REPORT:
+            raise UserError(f"{file}: report.{key}: {suggest_name(str(key), REPORT)}must be one of {', '.join(REPORT)}")
     for source in (content, *own):
         if not {*(source.get("source") or {})} <= {*SOURCE}:
             raise UserError(f"{file}: source: must have the keys {', '.join(SOURCE)} alone")

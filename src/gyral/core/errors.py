@@ -7,6 +7,25 @@ from collections.abc import Sequence
 from typing import Any
 
 SIMILARITY = 0.75  # of two names, 1 for equal ones
+LONGEST_REASON = 400  # characters of an error of a library
+# Parts of the messages of omegaconf, hydra, pydantic, SQLAlchemy and torch that say nothing about this error.
+COMMON = re.compile(
+    r"^ *((full_key|object_type|reference_type)\b|For further information visit|\(Background on this error at|"
+    r"CUDA kernel errors might|For debugging consider|Compile with `TORCH_USE_CUDA_DSA).*|"
+    r"Exception raised from [\s\S]*|, set env var HYDRA_FULL_ERROR=1 to see chained exception\.",
+    re.MULTILINE,
+)
+
+
+def one_line(error: BaseException) -> str:
+    """Return the message of an error of a library in one line, or the name of its class.
+
+    What matters may be in any line of the message: a message that is too long is shortened in the middle.
+    """
+    text = " ".join(COMMON.sub("", str(error)).split()) or type(error).__name__
+    if len(text) <= LONGEST_REASON:
+        return text
+    return f"{text[: LONGEST_REASON * 2 // 3]} … {text[-LONGEST_REASON // 3 :]}"
 
 
 def suggest_name(name: str, allowed: Sequence[str]) -> str:

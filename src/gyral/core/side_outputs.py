@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gyral.core.errors import one_line
+
 log = logging.getLogger(__name__)
 
 
@@ -89,10 +91,5 @@ class SideOutput:
     def fail(self, error: BaseException) -> None:
         """Report a failure, unless one was reported before."""
         if not self.failed:
-            log.warning("%s: %s; %s", self.name, first_line(error).rstrip("."), self.missing)
+            log.warning("%s: %s; %s", self.name, one_line(error).rstrip("."), self.missing)
         self.failed = True
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or the name of its class."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

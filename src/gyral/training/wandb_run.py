@@ -14,7 +14,8 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from gyral.config.plain import plain_values
 from gyral.core.commands import typed
-from gyral.core.side_outputs import SideOutput, first_line, within
+from gyral.core.errors import one_line
+from gyral.core.side_outputs import SideOutput, within
 from gyral.core.signals import Interrupted
 from gyral.runs.directory import Run
 from gyral.runs.measures import read_measures, to_plain
@@ -175,7 +176,7 @@ def start(run: Run, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Ru
         options = {name: value for name, value in defaults.items() if not _is_set(name, session)} | dict(given)
         experiment = _init(run, options, session)
     except Exception as error:
-        reason = first_line(error)
+        reason = one_line(error)
     except BaseException:  # Ctrl-C
         end_process()
         raise
