@@ -36,11 +36,12 @@ from gyral.runs.directory import resolve
 from gyral.runs.measures import read_measures
 from gyral.runs.moved import check_current
 from gyral.runs.trial import PRUNED, instantiate_optuna, open_storage, quiet_optuna, trial_id
+from gyral.sweeps import larger_space
 from gyral.sweeps.grid import BaseSweeper, values_of
 from gyral.sweeps.launchers.base import FinishedJob
 from gyral.sweeps.launchers.slurm import Slurm
 from gyral.sweeps.ownership import Ownership, directory_of
-from gyral.sweeps.space import belongs_to, distribution_of, first_value
+from gyral.sweeps.space import as_text, belongs_to, distribution_of, first_value
 from gyral.sweeps.storage import check_storage, storage_errors, storage_for_jobs
 
 log = logging.getLogger(__name__)
@@ -156,6 +157,7 @@ class Tune(BaseSweeper):
 
         quiet_optuna()
         self.opened = open_storage(self.url)
+        larger_space.restore(str(self.study_name), self.opened)
         study = optuna.create_study(
             study_name=self.study_name,
             storage=self.opened,
@@ -179,6 +181,8 @@ class Tune(BaseSweeper):
             reason = f"holds a search with other options ({difference}); choose another directory"
             raise OptionError("hydra.sweep.dir", self.directory, reason)
         self.owned = Ownership(study, self.opened, self.directory)
+        study = larger_space.continue_with(study, self.opened, self.owned, distributions, self.directory)
+        self.owned.study = study
         # neither a search that is started again nor one of several must draw the numbers of another
         seed = self.seed + known + (0 if self.owned.is_alone else self.owned.id)
         study.sampler = instantiate_optuna(self.sampler, "hydra.sweeper.sampler", seed=seed % 2**32)
@@ -302,11 +306,6 @@ def exists(config: DictConfig, key: str) -> bool:
     parent, _, name = key.rpartition(".")
     node = OmegaConf.select(config, parent) if parent else config
     return isinstance(node, DictConfig) and name in node
-
-
-def as_text(value: Any) -> str:
-    """Return a value as it is written on the command line."""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def overrides_of(params: dict[str, Any]) -> list[str]:

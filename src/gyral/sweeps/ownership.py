@@ -115,7 +115,7 @@ class Ownership:
             is_own = is_alone if mark is None else _is_of(mark, self.mark)  # earlier versions have set no mark
             if is_own:
                 self.give_up(trial.number)
-            elif self._is_silent(trial) and not _is_in_use(trial) and self._is_unchanged(trial):
+            elif self._is_silent(trial) and not is_in_use(trial) and self._is_unchanged(trial):
                 log.info("The search of trial %d has ended; the trial is continued", trial.number)
                 self.give_up(trial.number)
 
@@ -152,7 +152,7 @@ def directory_of(trial: Any) -> Path | None:
     return directory if found is not None and found == mark.get("id") else None
 
 
-def _is_in_use(trial: Any) -> bool:
+def is_in_use(trial: Any) -> bool:
     """Return whether a process trains in the run directory of a trial: jobs of SLURM outlive their search."""
     directory = directory_of(trial)
     lock = None if directory is None else directory / f"trial_{trial.number}" / LOCK

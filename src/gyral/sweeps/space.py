@@ -50,6 +50,22 @@ def contains(distribution: Any, value: Any) -> bool:
     return is_number and distribution.low <= value <= distribution.high
 
 
+def text_of(distribution: Any) -> str:
+    """Return a distribution in the grammar of `distribution_of`."""
+    choices = getattr(distribution, "choices", None)
+    if choices is not None:
+        return ",".join(map(as_text, choices))
+    low, high, step = (as_text(each) for each in (distribution.low, distribution.high, distribution.step or 1))
+    if step != "1":
+        return f"range({low},{as_text(distribution.high + distribution.step)},{step})"
+    return f"tag(log,interval({low},{high}))" if distribution.log else f"interval({low},{high})"
+
+
+def as_text(value: Any) -> str:
+    """Return a value as it is written on the command line."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 def first_value(distribution: Any) -> Any:
     """Return the first value of a distribution."""
     choices = getattr(distribution, "choices", None)

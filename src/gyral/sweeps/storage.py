@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gyral.core.errors import OptionError, SweepError, UserError, hide_passwords
+from gyral.core.errors import OptionError, SweepError, UserError, hide_passwords, one_line
 from gyral.runs.trial import STORAGE
 
 DRIVERS = ("psycopg", "pymysql")  # in the extra `databases`
@@ -39,8 +39,7 @@ def storage_for_jobs(url: str) -> Iterator[None]:
 
 def unusable(storage: str, error: Exception) -> OptionError:
     """Return the error of a storage that cannot be read or written, for example because the disk is full."""
-    reason = " ".join(str(error.__cause__ or error).split("\n")[0].split())
-    return OptionError("hydra.sweeper.storage", storage, f"cannot be used: {reason}")
+    return OptionError("hydra.sweeper.storage", storage, f"cannot be used: {one_line(error.__cause__ or error)}")
 
 
 @contextmanager

@@ -42,6 +42,7 @@ FOLDER, IDS = ".submitit", "ids.json"  # in the directory of a sweep: submitit's
 ERROR = "error: "  # begins the line with the reason of a failure
 PREEMPTION = 5  # seconds within which the controller tells of a preemption, after it has sent the signal
 STOPPED = 130  # exit status of a job that was asked to stop, as of `gyral train`
+MEMORY = {"slurm_mem", "slurm_mem_per_cpu", "slurm_mem_per_gpu"}  # other ways to request memory than mem_gb
 SIGNALLED = 128  # added to a signal, is the exit status of a process that it has ended
 STATES = {
     "CANCELLED": "was cancelled",
@@ -164,6 +165,8 @@ class Slurm(ParallelLauncher):
         self.requeues = check_integer("hydra.launcher.requeues", requeues, minimum=0)
         self.python = python
         self.parameters = {name: value for name, value in parameters.items() if value is not None}
+        if not MEMORY.isdisjoint(self.parameters):
+            self.parameters.pop("mem_gb", None)  # the default; sbatch refuses two of them
 
     def begin(self) -> int | None:
         self.submitit = import_extra("submitit", "launcher=slurm", "slurm")
