@@ -24,6 +24,10 @@ from gyral.reports.tables.columns import read_names
 from gyral.runs.directory import Run, load_run
 
 LIST = "list"  # the value of figure= that lists the figures of a run
+OF_TABLES = {  # options that figures do not have, with their defaults
+    **{"sweep": None, "columns": None, "only": None, "records": None},
+    **{"runs": False, "all": False, "missing": True, "watch": False},
+}
 PLOT_OPTIONS = ("plot", "x", "y", "log", "seeds")  # that need a file to draw
 
 
@@ -43,10 +47,11 @@ def report(config: DictConfig) -> None:
         reason = f"draws nothing without save=<file>, which ends in one of {', '.join(FIGURE_SUFFIXES)}"
         raise OptionError(unused[0], config[unused[0]], reason)
     columns, only = read_names("columns", config.columns), read_names("only", config.only)
-    if columns and config.figure is not None:
-        raise OptionError("columns", config.columns, "is an option of tables, not of figures")
-    if only and (config.sweep is None or config.figure is not None):
-        raise OptionError("only", config.only, "chooses runs of sweep=<name or directory>, and is no option of figures")
+    for name, default in OF_TABLES.items() if config.figure is not None else ():
+        if config[name] != default:
+            raise OptionError(name, config[name], "is an option of tables, not of figures")
+    if only and config.sweep is None:
+        raise OptionError("only", config.only, "chooses runs of sweep=<name or directory>")
     if config.width is not None and not any(path.suffix in (".tex", *FIGURE_SUFFIXES) for path in saved):
         raise OptionError("width", config.width, "needs save=<file> with a table (.tex) or a plot (.pdf, .svg, .png)")
     if config.records == "":
@@ -123,6 +128,9 @@ def draw_figure(
     from gyral.figures import drawing
 
     if name in drawing.WITHOUT_RUN:
+        for option, value in (("run", directory), ("beside", ", ".join(map(str, beside)) or None)):
+            if value is not None:
+                raise OptionError(option, value, f"figure={name} shows no run")
         return drawing.draw_without_run(name, saved)
     if directory is None:
         if name in drawing.FIGURES:

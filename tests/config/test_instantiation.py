@@ -1,5 +1,6 @@
 """Objects from sections of the configuration; errors name the option by its whole key, as an object."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from inspect import signature
@@ -10,7 +11,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from gyral.config.instantiation import check_section, check_sections, make
-from gyral.core.checks import check_integer, check_real
+from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
 from gyral.core.signatures import parameters_of
 from gyral.tasks.copy import CopyTask
@@ -111,7 +112,7 @@ def test_errors_are_objects_with_the_whole_key(key: str, value: Any, reason: str
         ({"net.mode": "c"}, "net: cannot do that"),
         ({"net.size": 99}, "net: never works with these cells"),
         ({"net.size": 10**13}, "net: out of memory: cannot allocate memory for 10000000000000"),
-        ({"net.size": 7}, "net: tests/config/test_instantiation.py:36: KeyError: 'seven'"),
+        ({"net.size": 7}, "net: tests/config/test_instantiation.py:37: KeyError: 'seven'"),
     ],
 )
 def test_an_error_without_an_option_names_the_section(options: dict[str, Any], message: str) -> None:
@@ -165,3 +166,59 @@ def test_paths_begin_at_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_
     section = {"_target_": "builtins.dict", "a": "~/b", "c": ["~/d", "~x"], "e": "a~", "f": {"g": "~"}}
     found = make(OmegaConf.create({"x": section}), "x")
     assert found == {"a": f"{tmp_path}/b", "c": [f"{tmp_path}/d", "~x"], "e": "a~", "f": {"g": str(tmp_path)}}
+
+
+class Nullable:
+    def __init__(
+        self,
+        size: int | None = None,
+        kind: str | None = None,
+        rate: "float | None" = None,
+        name: str = "",
+        on: bool = True,
+    ) -> None:
+        if size is not None:
+            check_integer("size", size)
+        if kind is not None:
+            check_choice("kind", kind, ("prenorm", "swiglu"))
+        if rate is not None:
+            check_real("rate", rate, maximum=1)
+        check_choice("name", name, ("", "a"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("size", 0, "must be null or an integer ≥ 1"),
+        ("size", "many", "must be null or a valid integer"),
+        ("kind", "prenom", "did you mean prenorm? must be null or one of prenorm, swiglu"),
+        ("kind", 3, "must be null or a valid string"),
+        ("rate", 2.0, "must be null or a finite number ≤ 1"),
+        ("rate", "fast", "must be null or a valid number"),
+        ("name", "b", "must be one of , a"),
+        ("on", 3, "must be a valid boolean, unable to interpret input"),
+    ],
+)
+def test_the_line_says_where_null_is_allowed(option: str, value: Any, said: str) -> None:
+    config = OmegaConf.create({"model": {"_target_": f"{HERE}.Nullable", option: value}})
+    with pytest.raises(OptionError) as raised:
+        make(config, "model")
+    assert raised.value.reason == said
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("optmizer", {"lr": 1}, "optmizer={'lr': 1}: no such option; did you mean optimizer? allowed: task, model, "),
+        ("sed", 3, "sed=3: no such option; did you mean seed? allowed: "),
+        ("lr", 0.1, "lr=0.1: no such option; allowed: "),
+        ("experiment", {}, "experiment={}: no such option; allowed: "),
+        ("max_steps", 5, "max_steps=5: no such option; allowed: "),
+    ],
+)
+def test_a_key_of_a_configuration_that_nothing_reads_is_refused(key: str, value: Any, said: str) -> None:
+    section = {"_target_": f"{HERE}.Inner"}
+    sections = dict.fromkeys(("task", "model", "optimizer", "trainer"), section)
+    check_sections(OmegaConf.create({**sections, "seed": 1}))
+    with pytest.raises(OptionError, match=rf"^{re.escape(said)}"):
+        check_sections(OmegaConf.create({**sections, key: value}))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gyral.config.resolvers import data_dir
 from tests.helpers.running import invoke
 
 
@@ -10,3 +11,5 @@ def test_the_data_directory_is_the_variable(monkeypatch: pytest.MonkeyPatch) -> 
     assert "data_dir: /somewhere/else" in invoke("--cfg", "job", "--resolve").out
     monkeypatch.delenv("DATA_DIR")
     assert "data_dir: data\n" in invoke("--cfg", "job", "--resolve").out
+    monkeypatch.setenv("DATA_DIR", "")
+    assert data_dir() == "data"

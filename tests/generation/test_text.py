@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from omegaconf import OmegaConf
 from gyral.config.overrides import quote
 from gyral.data.vocabulary import split_words
 from gyral.generation.text import continue_text, start_token
-from gyral.models.prediction import sample
+from gyral.models.prediction import distribution, sample
 from tests.generation.conftest import SIZES, Trained
 from tests.helpers.running import build_task
 
@@ -82,3 +83,26 @@ def test_bytes_are_written_as_characters_when_complete(of_bytes: Trained) -> Non
     assert "�" in written  # at this temperature some characters are broken
     assert set(written) & set("üïé–")
     assert of_bytes.write("prompt=über –", "length=300", "temperature=2.0").rstrip("\n") == written.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("top_k", "top_p", "kept"),
+    [
+        (1, 1.0, [1.0, 0.0, 0.0, 0.0]),
+        (2, 1.0, [0.6, 0.4, 0.0, 0.0]),
+        (3, 1.0, [6 / 13, 4 / 13, 3 / 13, 0.0]),
+        (4, 1.0, [0.3, 0.2, 0.15, 0.35]),
+        (9, 1.0, [0.3, 0.2, 0.15, 0.35]),
+        (2, 0.5, [1.0, 0.0, 0.0, 0.0]),
+        (3, 0.7, [0.6, 0.4, 0.0, 0.0]),
+    ],
+)
+def test_only_the_likeliest_symbols_are_drawn(top_k: int, top_p: float, kept: list[float]) -> None:
+    chances = torch.tensor([0.3, 0.2, 0.15, 0.35] if top_k > 3 else [0.6, 0.4, 0.3, 0.2], dtype=torch.float64)
+    found = distribution(chances.log(), 1.0, top_p, top_k)
+    torch.testing.assert_close(found, torch.tensor(kept, dtype=torch.float64))
+
+
+def test_the_likeliest_symbol_alone_is_that_of_temperature_0(trained: Trained) -> None:
+    assert trained.write("prompt=the ", "top_k=1", "seed=5") == trained.write("prompt=the ", "temperature=0")
+    assert trained.write("prompt=the ", "top_k=2", "seed=5") != trained.write("prompt=the ", "temperature=0")

@@ -446,3 +446,9 @@ def test_ray_runs_two_jobs_at_once_and_reports_a_killed_job(tmp_path: Path) -> N
     again = spawn(*command, f"hydra.sweep.dir={tmp_path}/sweep")
     assert again.status == 0, again.err
     assert again.out.count("was DONE") == 2
+
+
+@pytest.mark.parametrize("option", ["slurm_mem", "slurm_mem_per_cpu", "slurm_mem_per_gpu"])
+def test_another_request_of_memory_replaces_the_default(option: str) -> None:
+    assert slurm.Slurm(mem_gb=16, **{option: "4GB"}).parameters == {option: "4GB"}
+    assert slurm.Slurm(mem_gb=16, **{option: None}).parameters == {"mem_gb": 16}

@@ -188,8 +188,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("tags", [1], "=[1]: must be a valid string"),
     ("project", "me/gyral", "=me/gyral: must not contain / \\ # ? % :"),
     ("project", "", "=: must have at least 1 character"),
-    ("entity", 1, "=1: must be a valid string"),
-    ("notes", ["a"], "=['a']: must be a valid string"),
+    ("entity", 1, "=1: must be null or a valid string"),
+    ("notes", ["a"], "=['a']: must be null or a valid string"),
     ("label", "a", "=a: no such option; allowed: run, project, entity, group, tags, notes"),
 ]
 

@@ -24,7 +24,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from gyral.config.errors import allocation, place_in_own_code
 from gyral.config.plain import map_texts
-from gyral.config.roles import REQUIRED, SECTIONS
+from gyral.config.roles import OTHERS, REQUIRED, SECTIONS
 from gyral.config.trust import GROUPS, find_object, known_names
 from gyral.core.errors import OptionError, UserError, one_line, suggest_name
 from gyral.core.inputs import path_of
@@ -119,7 +119,15 @@ def located(config: DictConfig, key: str) -> Iterator[None]:
 
 
 def check_sections(config: DictConfig) -> None:
-    """Raise `OptionError` unless the sections of a configuration are there and each names its class or function."""
+    """Raise `OptionError` unless the sections of a configuration are there and each names its class or function.
+
+    So does a key that nothing reads, which a saved configuration may have.
+    """
+    known = (*SECTIONS, *OTHERS)
+    for key in map(str, config):
+        if key not in known:
+            hint = f"{suggest_name(key, known)}allowed: {', '.join(known)}"
+            raise OptionError(key, config[key], f"no such option; {hint}")
     for key in REQUIRED:
         if not config.get(key):
             raise OptionError(key, "null", f"must be a section; choose one by {key}=<name>")
@@ -149,9 +157,9 @@ def check_section(node: DictConfig, key: str) -> None:
     Raises:
         OptionError: a target that cannot be imported, an option that it does not have, or a value of the wrong type.
     """
-    for name in map(str, node):
+    for name in node:  # not a text in a dictionary of numbers, such as {0: 2}
         if isinstance(node[name], DictConfig):
-            check_section(node[name], f"{key}.{name}")
+            check_section(node[name], f"{key}.{name!s}")
     if "_target_" not in node:
         return
     known = parameters_of(_find_target(node["_target_"], f"{key}._target_"))
@@ -179,8 +187,10 @@ def _check_value(option: str, value: Any, hint: Any) -> None:
     try:
         adapter.validate_python(value, strict=isinstance(value, bool | str))
     except ValidationError as error:
-        reason = re.sub(r"^(Input|String) should|^Value error, must", "must", error.errors()[0]["msg"])
-        raise OptionError(option, value, _with_null(reason, hint)) from None
+        first = error.errors()[0]
+        reason = re.sub(r"^(Input|String) should|^Value error, must", "must", first["msg"])
+        is_of_item = any(isinstance(part, int) for part in first["loc"])
+        raise OptionError(option, value, reason if is_of_item else _with_null(reason, hint)) from None
 
 
 def _with_null(reason: str, hint: Any) -> str:
@@ -232,7 +242,7 @@ def _find_section(config: DictConfig, key: str, error: OptionError) -> str:
             found = OmegaConf.select(section, error.option, default=section)
             if not _is_section(found):  # `cell` is a section of a model, and may be an option in it
                 owners[where] = str(found) == str(error.value)
-            sections += [(section[name], f"{where}.{name}") for name in map(str, section) if _is_section(section[name])]
+            sections += [(section[name], f"{where}.{name}") for name in section if _is_section(section[name])]
     return max(owners, key=owners.__getitem__, default=key)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from gyral.core.checks import check_integer, check_real
+from gyral.core.errors import OptionError
 from gyral.data.text.corpus_cache import Corpus
 from gyral.data.vocabulary import END_OF_LINE, Decoder, Symbols
 from gyral.models.prediction import sample
@@ -19,6 +20,7 @@ def continue_text(
     prompt: str = "",
     length: int = 500,
     temperature: float = 1.0,
+    top_k: int | None = None,
     top_p: float = 1.0,
     seed: int = 1,
 ) -> Iterator[str]:
@@ -30,7 +32,7 @@ def continue_text(
         task: a trained task.
         prompt: beginning of the text.
         length: number of symbols after the prompt.
-        temperature, top_p: see `gyral.models.prediction.distribution`.
+        temperature, top_k, top_p: see `gyral.models.prediction.distribution`.
         seed: seed of the random draws.
 
     Raises:
@@ -38,7 +40,12 @@ def continue_text(
     """
     check_integer("length", length)
     check_real("temperature", temperature, minimum=0)
+    if top_k is not None:
+        check_integer("top_k", top_k)
     check_real("top_p", top_p, above=0, maximum=1)
+    for name, value in (("top_k", top_k), ("top_p", top_p)):
+        if temperature == 0 and value not in (None, 1.0):
+            raise OptionError(name, value, "must be left out with temperature=0, which takes the likeliest symbol")
     check_integer("seed", seed, minimum=0, maximum=2**32 - 1)
     vocabulary = task.data.corpus.vocabulary
     symbols = vocabulary.segment(prompt)
@@ -50,6 +57,7 @@ def continue_text(
         torch.from_numpy(tokens.astype(np.int64)).to(task.device),
         window=task.data.window,
         temperature=temperature,
+        top_k=top_k,
         top_p=top_p,
         seed=seed,
     )

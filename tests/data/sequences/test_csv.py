@@ -193,3 +193,9 @@ def test_bytes_that_are_no_text_and_other_suffixes_are_refused(tmp_path: Path) -
         load(tmp_path / "mine.csv")
     with pytest.raises(UserError, match=r"mine\.tsv: must be a \.csv, \.npz, \.parquet, \.jsonl or \.json file"):
         load(write(tmp_path, WIDE, "mine.tsv"))
+
+
+def test_a_field_that_is_not_used_may_be_long(tmp_path: Path) -> None:
+    """The limit of Python's csv module is 131,072 characters."""
+    lines = [f"{line},{'text' if not row else 'a' * 200_000}" for row, line in enumerate(WIDE)]
+    assert len(load(write(tmp_path, lines), inputs="x", targets="label").lengths) == N

@@ -58,7 +58,7 @@ def test_entries_and_names_are_typeset(sections: list[Section]) -> None:
     [first, second] = [line for line in lines if r"\mathbf" in line]
     assert r"$\mathbf{1{,}234.5} \pm 0.1$\rlap{$^{\circ*}$} & $-0.5$\rlap{$^{\dagger}$}" in first
     assert r"{[}{*}{]} \textbackslash{}x \$y\_\{z\}\textasciicircum{}2\$ \#1 \& 5 \% " in first
-    assert r"\textless{}a\textbar{}b\textgreater{} $\lambda = 0.5$, $\eta$? ? — é" in first
+    assert r"\textless{}a\textbar{}b\textgreater{} $\lambda = 0.5$, $\eta$$''$ 漢 — é" in first
     assert second.startswith("    {[}0{]} starts an argument & ")
 
 
@@ -76,6 +76,26 @@ def test_a_table_becomes_smaller_until_it_fits(sections: list[Section]) -> None:
     assert "too wide" not in short
 
 
+@pytest.mark.parametrize(
+    "names", [("循环", "记忆"), ("ループ", "メモリ"), ("цикл", "память"), ("סיבוב", "זיכרון"), ("☃", "☂")]
+)
+def test_names_in_all_scripts_stay_different(names: tuple[str, str], sections: list[Section]) -> None:
+    table = Table("row", list(names), [Column("accuracy", [Entry("0.5"), Entry("0.25")])])
+    text = latex.render([replace(sections[0], title="Mine", tables=[table], commands=[])], [], "x")
+    for name in names:
+        assert f"    {name} & " in body_of(text)
+    signs = "".join(sorted({*"".join(names)}))
+    assert f"% Needs XeLaTeX or LuaLaTeX, and a font with {signs}\n" in text
+
+
+def test_a_report_in_latin_and_greek_letters_needs_no_other_latex(sections: list[Section]) -> None:
+    assert "XeLaTeX" not in latex.render(sections, [], "x")
+
+
+def test_square_signs_count_with_their_width() -> None:
+    assert latex._width("循环") == 2 * latex.SQUARE_WIDTH > latex._width("ab")
+
+
 @pytest.mark.skipif(not has_booktabs(), reason="needs LaTeX with booktabs")
 @pytest.mark.parametrize("width", [None, "page"])
 def test_reports_compile(width: str | None, sections: list[Section], tmp_path: Path) -> None:
@@ -87,6 +107,8 @@ def test_reports_compile(width: str | None, sections: list[Section], tmp_path: P
         f"\\documentclass{options}{{article}}\\usepackage{{booktabs}}"
         "\\begin{document}\\input{tables}\\end{document}\n"
     )
+    assert "% Needs XeLaTeX or LuaLaTeX, and a font with 漢\n" in (tmp_path / "tables.tex").read_text()
+    (tmp_path / "tables.tex").write_text((tmp_path / "tables.tex").read_text().replace("漢", "?"))
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
     assert ran.returncode == 0, ran.stdout[-2000:]

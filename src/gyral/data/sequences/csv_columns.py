@@ -37,6 +37,7 @@ class CsvFile:
 
     def __init__(self, path: Path, named: Collection[str] = ()) -> None:
         self.path = path
+        csv.field_size_limit(2**31 - 1)  # a column that no option names may have texts of any length
         reader = csv.reader(io.StringIO(read_text("data", path)), strict=True, skipinitialspace=True)
         try:
             lines = ([cell.strip() for cell in line] for line in reader if line)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 from textwrap import wrap
+from unicodedata import east_asian_width
 
 from gyral.reports.render.text import labelled_runs, one_line, run_line
 from gyral.reports.tables.columns import without_details
@@ -25,6 +26,7 @@ ESCAPES = {  # characters with a meaning in LaTeX, or without a glyph in its sta
     "−": "$-$",
     "°": r"$^\circ$",
     "′": "$'$",
+    "″": "$''$",
     "²": "$^2$",
     "√": r"$\surd$",
     "∞": r"$\infty$",
@@ -51,7 +53,7 @@ FITS = (
 GAP = 6  # pt, of LaTeX itself
 HEAD_WIDTH = 12  # characters of a line in the head of a column with shorter numbers
 NARROW = " .,:;'()[]|!ijlftrI-"
-NARROW_WIDTH, WIDE_WIDTH, WIDTH = 3.4, 7.6, 5.2  # pt, of characters at the normal size of 10 pt
+NARROW_WIDTH, WIDE_WIDTH, WIDTH, SQUARE_WIDTH = 3.4, 7.6, 5.2, 10.0  # pt, of characters at the normal size of 10 pt
 
 
 def render(sections: Sequence[Section], notes: Sequence[str], name: str, width: str | None = None) -> str:
@@ -79,6 +81,11 @@ def render(sections: Sequence[Section], notes: Sequence[str], name: str, width: 
         for row, record in labelled_runs(section):
             comments.append(f"{row}: {run_line(record)}: {record.provenance.command}")
         lines += [_comment(text.removeprefix("; ")) for text in comments if text]
+    found = "".join(
+        sorted({sign for line in lines if not line.startswith("%") for sign in line if not _is_latin(sign)})
+    )
+    if found:
+        lines.insert(1, _comment(f"Needs XeLaTeX or LuaLaTeX, and a font with {found}"))
     return "\n".join((*lines, *map(_comment, notes))) + "\n"
 
 
@@ -162,9 +169,11 @@ def _fit(table: Table, heads: Sequence[Sequence[str]], available: float) -> list
 
 def _width(text: str) -> float:
     """Return about the width of a text in pt at the normal size."""
+    square = sum(east_asian_width(sign) in "WF" for sign in text)
     wide = sum(sign.isupper() or sign in "mw±×%" for sign in text)
     narrow = sum(sign in NARROW for sign in text)
-    return WIDE_WIDTH * wide + NARROW_WIDTH * narrow + WIDTH * (len(text) - wide - narrow)
+    other = len(text) - square - wide - narrow
+    return SQUARE_WIDTH * square + WIDE_WIDTH * wide + NARROW_WIDTH * narrow + WIDTH * other
 
 
 def _head(lines: Sequence[str]) -> str:
@@ -207,8 +216,9 @@ def _comment(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    return "".join(ESCAPES.get(sign, sign if _is_printed(sign) else "?") for sign in text)
+    return "".join(ESCAPES.get(sign, sign if sign.isprintable() else "?") for sign in text)
 
 
-def _is_printed(sign: str) -> bool:
+def _is_latin(sign: str) -> bool:
+    """Return whether every LaTeX prints a character, in its standard fonts."""
     return (sign.isascii() and sign.isprintable()) or (sign.isalpha() and sign < "\u0180") or sign in PRINTED
