@@ -688,6 +688,7 @@ def best_steps(task: Task) -> list[int]:
             callback_metrics=values,
             global_step=step,
             max_steps=1000,
+            should_stop=False,
             lightning_module=task,
             default_root_dir="",
             save_checkpoint=lambda path, step=step: kept.append((Path(path).name, step)),

@@ -13,9 +13,11 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning import Callback, Trainer, seed_everything
 from pytorch_lightning.accelerators import AcceleratorRegistry
+from pytorch_lightning.callbacks import Checkpoint, ProgressBar
 from torch.optim import Optimizer
 
 from gyral.config.composition import check_config
+from gyral.config.groups import load_choice
 from gyral.config.instantiation import check_section, check_sections, located, make
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
@@ -25,8 +27,6 @@ from gyral.tasks.base import SequenceTask, Task
 from gyral.tasks.data_module import DrawnData, GeneratedData
 from gyral.tasks.optimization import GroupedOptimizer, OptimizerFactory
 from gyral.training import compat
-from gyral.training.callbacks.checkpoints import Checkpoints
-from gyral.training.callbacks.progress_bar import ProgressBar
 from gyral.training.checkpoints import (
     SafeCheckpointIO,
     choose_checkpoint,
@@ -41,6 +41,15 @@ from gyral.training.ddp.strategy import ClusterEnvironment
 MAX_THREADS = 1024  # the system refuses some tens of thousands, and ends the process
 MAX_STEPS = 10**12
 INPUT_SIZE = 8  # of a cell that is made to check its options
+# callbacks of Lightning that would change nothing in a run or end it, by the names of their classes
+UNSUITABLE = {
+    "BackboneFinetuning": "a task here has no part named backbone",
+    "BatchSizeFinder": "the batch size is an option of the task, which the configuration of the run has to name",
+    "GradientAccumulationScheduler": "a run is one epoch; set trainer.accumulate_grad_batches",
+    "ModelPruning": "it prunes weights at the ends of epochs, and a run is one epoch",
+    "SpikeDetection": "Lightning 2.6 itself fails in it; callbacks.finite_guard ends a run whose loss is not finite",
+    "StochasticWeightAveraging": "it averages over epochs, and a run is one epoch; use callbacks=averaging",
+}
 
 
 def configure_process(config: DictConfig) -> None:
@@ -92,6 +101,7 @@ def build_task(config: DictConfig) -> Task:
     Raises:
         OptionError: an option that is unknown, of the wrong type or not allowed.
     """
+    config = without_removed_callbacks(config)
     check_sections(config)
     optimizer, scheduler = _make_optimization(config)
 
@@ -128,6 +138,7 @@ def check_options(config: DictConfig, section: str) -> None:
     Raises:
         UserError: an option that is unknown, of the wrong type or not allowed.
     """
+    config = without_removed_callbacks(config)
     check_sections(config)
     if section in ("optimizer", "scheduler"):
         _make_optimization(config)
@@ -238,6 +249,23 @@ def _check_model_type(config: DictConfig, model: Any) -> None:
         raise OptionError("model._target_", config.model._target_, reason)
 
 
+def without_removed_callbacks(config: DictConfig) -> DictConfig:
+    """Return a configuration without the options of default callbacks that are switched off as a whole.
+
+    `callbacks=none` removes them all, but an experiment may still set an option of one of them.
+    """
+    sections = config.callbacks if OmegaConf.is_dict(config.callbacks) else {}
+    bare = [name for name, node in sections.items() if OmegaConf.is_dict(node) and "_target_" not in node]
+    removed = [name for name in bare if name in load_choice("callbacks", "default")]
+    if not removed:
+        return config
+    config = config.copy()
+    with open_dict(config):
+        for name in removed:
+            del config.callbacks[name]
+    return config
+
+
 def build_callbacks(config: DictConfig, task: Task | None = None) -> list[Callback]:
     """Return the callbacks of a run.
 
@@ -248,6 +276,11 @@ def build_callbacks(config: DictConfig, task: Task | None = None) -> list[Callba
     Raises:
         UserError: an option that is unknown, of the wrong type or not allowed, or a callback for another task.
     """
+    config = without_removed_callbacks(config)
+    for name, node in (config.callbacks or {}).items():
+        package, _, kind = str(node.get("_target_")).rpartition(".")
+        if package.partition(".")[0] == "pytorch_lightning" and kind in UNSUITABLE:
+            raise OptionError(f"callbacks.{name}._target_", node._target_, f"does not work here: {UNSUITABLE[kind]}")
     callbacks = [make(config, f"callbacks.{name}") for name in config.callbacks or {}]
     for name, callback in zip(config.callbacks or {}, callbacks, strict=True):
         _check_made(callback, Callback, config, f"callbacks.{name}")
@@ -298,7 +331,7 @@ def build_trainer(
         default_root_dir=str(directory),
         enable_model_summary=False,
         enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
-        enable_checkpointing=any(isinstance(callback, Checkpoints) for callback in callbacks),
+        enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
         callbacks=callbacks,
         logger=[],  # they are set when the run is recorded
         plugins=[SafeCheckpointIO(), environment],

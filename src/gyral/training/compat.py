@@ -55,13 +55,16 @@ def silence_lightning() -> None:
     """Suppress tips and warnings of Lightning that do not apply here."""
     for name in ("pytorch_lightning", "lightning_fabric", "matplotlib"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger("pytorch_lightning.profilers").setLevel(logging.INFO)  # reports that the user has asked for
+    for name in ("profilers", "callbacks"):  # reports that the user has asked for
+        logging.getLogger(f"pytorch_lightning.{name}").setLevel(logging.INFO)
     for message in (
         "treespec, LeafSpec",  # Lightning uses a deprecated class of torch (Lightning #21326)
         "does not have many workers",  # batches are made in this process, from tensors in memory
         "callbacks used to create the checkpoint",  # a run may resume with other callbacks
         "You have overridden `on_before_batch_transfer`",  # with DDP: the tasks take their rows in this hook
         "The `srun` command is available on your system but is not used",  # a run needs no srun where there is SLURM
+        "without a model. The last model of the previous",  # by OnExceptionCheckpoint, of runs that resume nothing
+        "there is no last checkpoint available",
         "It is recommended to use `self.log.*sync_dist",  # torchmetrics has reduced the values already
     ):
         warnings.filterwarnings("ignore", message=f".*{message}.*")

@@ -2,9 +2,10 @@
 
 import csv
 import html
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,9 +17,11 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from gyral.config.instantiation import check_section, make
 from gyral.config.plain import plain_values
-from gyral.core.errors import UserError
+from gyral.config.trust import find_object
+from gyral.core.errors import OptionError, UserError, one_line
 from gyral.core.files import named_in_errors, replace_when_written
 from gyral.core.side_outputs import SideOutput, within
+from gyral.core.signatures import parameters_of
 from gyral.runs.directory import METRICS, Run
 from gyral.runs.metrics_file import read_rows
 
@@ -168,10 +171,37 @@ def check_loggers(config: DictConfig) -> None:
     """Check the configured loggers, which write when they are built, see `open_loggers`.
 
     Raises:
-        OptionError: an option that is unknown, of the wrong type or not allowed.
+        OptionError: an option that is unknown, missing, of the wrong type or not allowed.
     """
     for name, node in (config.logger or {}).items():
-        check_section(node, f"logger.{name}")
+        key = f"logger.{name}"
+        check_section(node, key)
+        parameters = _parameters(node)
+        given = {*node, *_arguments(parameters, node, None)}
+        for option, parameter in parameters.items():
+            is_named = parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+            if is_named and parameter.default is Parameter.empty and option not in given and "_args_" not in node:
+                raise OptionError(f"{key}.{option}", "null", f"must be given: {node._target_} needs it")
+
+
+def _parameters(node: Any) -> Mapping[str, Parameter]:
+    return parameters_of(find_object(node._target_)) or {}
+
+
+def _arguments(parameters: Mapping[str, Parameter], node: Any, run: Run | None) -> dict[str, Any]:
+    """Return what a logger gets besides its options: the run, or, for a logger of Lightning, its directory.
+
+    Args:
+        parameters: the parameters of its class or function.
+        node: its section.
+        run: the run.
+    """
+    arguments: dict[str, Any] = {}
+    if "run" in parameters and parameters["run"].annotation in (Run, Parameter.empty) and "run" not in node:
+        arguments["run"] = run
+    if "save_dir" in parameters and node.get("save_dir") is None:
+        arguments["save_dir"] = None if run is None else str(run.directory)
+    return arguments
 
 
 @contextmanager
@@ -219,13 +249,17 @@ def open_logger(run: Run, name: str, output: SideOutput) -> Any:
         UserError: the logger needs a package that is not installed.
     """
     try:
-        logger = within(OPENING, make, run.config, f"logger.{name}", run=run)
+        node = run.config.logger[name]
+        arguments = _arguments(_parameters(node), node, run)
+        logger = within(OPENING, partial(make, run.config, f"logger.{name}", **arguments))
         # here, where it may fail: many loggers open their files or connections at the first access
         within(OPENING, getattr, logger, "experiment", None)
         return logger
     except Exception as error:
         if isinstance(error, UserError) and error.__cause__ is None:
             raise
+        if isinstance(error.__cause__ or error, ModuleNotFoundError):  # a package of the logger
+            raise UserError(one_line(error.__cause__ or error)) from None
         output.fail(error.__cause__ or error)
         return None
 

@@ -24,7 +24,8 @@ def fit(trainer: Trainer, task: Task, run: Run) -> None:
 def test(trainer: Trainer, task: Task, run: Run) -> dict[str, Any]:
     """Test the best checkpoint after training, and return the final metrics with the statistics of training."""
     statistics = summarize(trainer)
-    checkpoint = choose_checkpoint(run.directory, "best") if trainer.checkpoint_callback else None
+    writes = any(isinstance(callback, Checkpoints) for callback in trainer.callbacks)
+    checkpoint = choose_checkpoint(run.directory, "best") if writes else None
     metrics = evaluate(trainer, task, "test", checkpoint)
     trainer.strategy.barrier()  # no process ends while another may still communicate with it
     return {**metrics, **statistics}
