@@ -65,3 +65,13 @@ def test_blocks_of_slice_do_not_mix() -> None:
     (gradient,) = torch.autograd.grad(outputs[..., :3].sum(), state.hidden)
     assert gradient[0, :3].abs().min() > 0
     assert not gradient[0, 3:].any()
+
+
+@torch.no_grad()
+def test_the_norm_of_slice_stays_bounded_for_small_steps_in_time() -> None:
+    """As its docstring says: with Δ = 10 / T, also with two layers, below three times the first norm."""
+    for steps, size in ((200, 8), (1000, 64)):
+        model = Recurrent(lambda width, dt=10 / steps, size=size: SLiCECell(width, size, dt=dt), size, num_layers=2)
+        outputs, (*_, last) = model(torch.randn(steps, 4, size))
+        assert outputs.isfinite().all()
+        assert last.hidden.norm() <= 3 * outputs[0].norm()

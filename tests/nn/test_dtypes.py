@@ -62,7 +62,8 @@ def outputs_and_gradients(layer: Layer, inputs: Tensor, autocast: torch.dtype | 
     inputs = inputs.clone().requires_grad_()
     with nullcontext() if autocast is None else torch.autocast("cpu", autocast):
         outputs, state = layer(inputs)
-    assert all(leaf.dtype == before[0].dtype for leaf in tree_leaves(state)), "states stay in the parameters' dtype"
+    like = layer.init_state(inputs.shape[1])
+    assert all(leaf.dtype == one.dtype for leaf, one in zip(tree_leaves(state), tree_leaves(like), strict=True))
     cotangent = torch.linspace(-1, 1, outputs.numel(), dtype=torch.float64).view_as(outputs)
     loss = (outputs.double() * cotangent).sum()
     loss.backward()

@@ -392,7 +392,7 @@ def test_inputs_of_another_form_are_refused_in_one_line(backend: str) -> None:
     ):
         model(torch.randn(STEPS, BATCH, X))
     with pytest.raises(
-        TypeError, match=r"^states have dtype torch.float32, must have that of the parameters, torch.fl"
+        TypeError, match=r"^states have dtype torch.float32, must have that of the initial state, torch.fl"
     ):
         model(torch.randn(STEPS, BATCH, X, dtype=torch.float64), ((torch.zeros(BATCH, N),),))
     model.float()

@@ -11,13 +11,16 @@ from inspect import unwrap
 from os.path import relpath
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
 from gyral.cells.inputs import StepInputs
-from gyral.cells.masks import NO_MASKS, DropoutMasks, MaskedModule, kernel_zoneout
+from gyral.cells.masks import NO_MASKS, DropoutMasks, MaskedModule, first_parameter, kernel_zoneout
 from gyral.core.checks import check_integer
 from gyral.core.errors import UserError
+from gyral.ops.autograd import outside_autocast
 
 __all__ = [
     "NO_MASKS",
@@ -71,7 +74,34 @@ class RecurrentCell(MaskedModule, ABC):
 
     @abstractmethod
     def init_state(self, batch_size: int) -> State:
-        """Return the state before the first step, every leaf (B, …), on the cell's device and in its dtype."""
+        """Return the state before the first step, every leaf (B, …), on the cell's device.
+
+        Leaves have the dtype of the parameters. What a linear recurrence multiplies by its decays at every step has the
+        dtype `wide`, and so have the decays and whatever else is made of parameters once per sequence.
+        """
+
+    @property
+    def wide(self) -> torch.dtype:
+        """float32, or float64 if the parameters are: bfloat16 rounds a decay of 0.999 to 1, which never forgets."""
+        return torch.promote_types(first_parameter(self).dtype, torch.float32)
+
+    def widen(self, *tensors: Tensor) -> list[Tensor]:
+        """Return tensors in the dtype `wide`."""
+        return [tensor.to(self.wide) for tensor in tensors]
+
+    def narrow(self, tensor: Tensor) -> Tensor:
+        """Return a tensor in the dtype of the parameters, that of the outputs."""
+        return tensor.to(first_parameter(self).dtype)
+
+    def wide_linear(self, inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return the product in the dtype `wide` and outside autocast.
+
+        It is for the logits of decays and of exponential gates: the errors of all steps since a value was written add
+        up in the exponent.
+        """
+        with outside_autocast(inputs.device):
+            inputs, weight = self.widen(inputs, weight)
+            return F.linear(inputs, weight, None if bias is None else bias.to(self.wide))
 
     @abstractmethod
     def project(self, inputs: Any) -> Any:

@@ -102,19 +102,13 @@ class DeltaRuleCell(LinearAttentionCell):
                 if parameter.dim() == 2:
                     parameter.normal_(std=DEVIATION)
 
-    @property
-    def wide(self) -> torch.dtype:
-        """The dtype of rates, decay and unit vectors: float32 or float64."""
-        return torch.promote_types(self.weight_norm.dtype, torch.float32)
-
     def project(self, inputs: Tensor) -> Projected:
         precise = sum(self.rows.values()) - self.rows["gate"]
         weights = self.weight_ih.split([self.channels, self.rows["gate"], precise])
         # each in one product: parts of a larger one would be copied
         values, gate = (linear(inputs, weight) for weight in weights[:2])
-        with outside_autocast(inputs.device):  # bfloat16 has two digits, and the decay of many steps is a product
-            products = F.linear(inputs.to(self.weight_norm.dtype), weights[2]).to(self.wide)
-            found = products.split(list(self.rows.values())[1:], dim=-1)
+        found = self.wide_linear(inputs, weights[2]).split(list(self.rows.values())[1:], dim=-1)
+        with outside_autocast(inputs.device):
             return Projected(values, *self.rates(dict(zip(self.rows, (gate.to(self.wide), *found), strict=True))))
 
     def to_erase(self, logits: Tensor) -> Tensor:

@@ -26,23 +26,20 @@ class DiagonalCell(RecurrentCell):
     state_size: int  # the number of entries of the state
 
     def init_state(self, batch_size: int) -> State:
-        return HiddenState(self.zeros(batch_size, 2 * self.state_size if self.is_complex else self.state_size))
+        size = 2 * self.state_size if self.is_complex else self.state_size
+        return HiddenState(self.zeros(batch_size, size, dtype=self.wide))
 
     @abstractmethod
     def coefficients(self, projected: Any, constants: Any) -> tuple[Tensor, Tensor]:
-        """Return a_t and b_t, (…, W) or for a constant a (W,), for all steps or for one."""
-
-    def in_float32(self, *parameters: Tensor) -> list[Tensor]:
-        """Return parameters in float32 or float64: functions of eigenvalues close to 1 need more digits than 8 bits."""
-        return [parameter.to(torch.promote_types(parameter.dtype, torch.float32)) for parameter in parameters]
+        """Return a_t and b_t, (…, W) or for a constant a (W,), for all steps or for one, in the dtype `wide`."""
 
     def read(self, hidden: Tensor, projected: Any, constants: Any) -> Tensor:
         """Return the outputs (…, output_size) for states (…, W), for all steps or for one; here they are the states."""
-        return hidden
+        return self.narrow(hidden)
 
     def step(self, projected: Any, state: State, constants: Any) -> tuple[Tensor, State]:
         decay, values = self.coefficients(projected, constants)
-        hidden = multiply(decay, state.hidden, self.is_complex) + values
+        hidden = multiply(decay, state.hidden.to(self.wide), self.is_complex) + values
         return self.read(hidden, projected, constants), HiddenState(hidden)
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
@@ -52,7 +49,7 @@ class DiagonalCell(RecurrentCell):
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         projected, constants = self.project(inputs), self.sequence_constants(*inputs.shape[:2])
-        outputs, final = self.scan(projected, constants, state.hidden, lengths, starts)
+        outputs, final = self.scan(projected, constants, state.hidden.to(self.wide), lengths, starts)
         outputs = zero_beyond(outputs, lengths)
         return outputs, HiddenState(final)
 

@@ -70,7 +70,7 @@ class EURNNCell(UnitaryCell):
             self.weight_ih.uniform_(-0.01, 0.01)
 
     def operator(self) -> EUNNFactors:
-        return self.eunn()
+        return self.eunn(None if self.is_complex else self.wide)
 
     def apply_operator(self, operator: EUNNFactors, vectors: Tensor) -> Tensor:
         return apply_eunn(operator, vectors)

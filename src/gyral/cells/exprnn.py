@@ -67,10 +67,9 @@ class ExpRNNCell(UnitaryCell):
         """
         if is_exporting_to_onnx():
             raise UserError(f"{type(self).__name__} has a matrix exponential, and cannot be exported to ONNX")
-        dtype = torch.promote_types(self.generator.dtype, torch.float32)  # no exponential in half precision
         with torch.autocast(self.generator.device.type, enabled=False):
-            upper = self.generator.to(dtype).triu(1)
-            return (self.base.to(dtype) @ torch.matrix_exp(upper - upper.T)).to(self.generator.dtype)
+            upper = self.generator.to(self.wide).triu(1)  # no exponential in half precision
+            return self.base.to(self.wide) @ torch.matrix_exp(upper - upper.T)
 
     def matrix(self) -> Tensor:
         return self.operator().T
@@ -117,8 +116,7 @@ class DTRIVCell(ExpRNNCell):
             return
         base = self.operator()
         if step // self.base_steps % PROJECT_EVERY == 0:
-            wide = base.to(torch.promote_types(base.dtype, torch.float32))
-            left, _, right = torch.linalg.svd(wide)
+            left, _, right = torch.linalg.svd(base)
             base = left @ right
         self.base.copy_(base)
         self.generator.zero_()

@@ -8,7 +8,6 @@ from torch.nn import functional as F
 
 from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear, rms_norm
 from gyral.core.checks import check_boolean, check_integer, check_real
-from gyral.ops.autograd import outside_autocast
 
 
 class Projected(NamedTuple):
@@ -79,11 +78,10 @@ class GLACell(LinearAttentionCell):
         return -(-self.value_size // 2)
 
     def project(self, inputs: Tensor) -> Projected:
-        values, gate, low_rank = (linear(inputs, weight) for weight in self.weight_ih.split(self.sizes))
-        with outside_autocast(inputs.device):  # bfloat16 has two digits, and the decay of many steps is a product
-            wide = torch.promote_types(low_rank.dtype, torch.float32)
-            logits = F.linear(low_rank.to(wide), self.weight_decay.to(wide), self.bias_decay.to(wide))
-            decay = F.logsigmoid(logits) / self.gate_normalizer
+        *others, of_decay = self.weight_ih.split(self.sizes)
+        values, gate = (linear(inputs, weight) for weight in others)
+        logits = self.wide_linear(self.wide_linear(inputs, of_decay), self.weight_decay, self.bias_decay)
+        decay = F.logsigmoid(logits) / self.gate_normalizer
         return Projected(values, decay.unflatten(-1, (self.heads, self.key_size)), gate if gate.shape[-1] else None)
 
     def operands(self, projected: Projected, values: tuple[Tensor, ...]) -> Operands:

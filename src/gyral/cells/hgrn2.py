@@ -11,9 +11,10 @@ from gyral.core.checks import check_real
 
 
 class Projected(NamedTuple):
-    """[q_t; a_t; v_t] (…, C)."""
+    """[q_t; v_t] (…, C), and a_t (…, H K)."""
 
     values: Tensor
+    forget: Tensor
 
 
 class HGRN2Cell(LinearAttentionCell):
@@ -57,19 +58,20 @@ class HGRN2Cell(LinearAttentionCell):
         super().__init__(input_size, hidden_size, heads=heads, key_size=key_size)
         self.lower_bound: float | Tensor = check_real("lower_bound", lower_bound, minimum=0, below=1)
         keys = self.heads * self.key_size
-        self.create_convolution([keys, keys, self.width], None)
-        self.weight_ih = nn.Parameter(torch.empty(self.channels, input_size))
+        self.create_convolution([keys, self.width], None)
+        self.weight_ih = nn.Parameter(torch.empty(keys + self.channels, input_size))
         self.weight_norm = nn.Parameter(torch.empty(self.width))
         self.reset_parameters()
 
     def project(self, inputs: Tensor) -> Projected:
-        return Projected(linear(inputs, self.weight_ih))
+        q, forget, v = self.weight_ih.split([self.parts[0], self.parts[0], self.width])
+        return Projected(torch.cat((linear(inputs, q), linear(inputs, v)), dim=-1), self.wide_linear(inputs, forget))
 
     def operands(self, projected: Projected, values: tuple[Tensor, ...]) -> Operands:
-        q, forget, v = values
+        (q, v), forget = values, projected.forget
         bound = self.lower_bound
         if not isinstance(bound, Tensor):
-            bound = q.new_full((), bound)  # not from a tensor of the CPU, which no CUDA graph could copy
+            bound = forget.new_full((), bound)  # not from a tensor of the CPU, which no CUDA graph could copy
         # 1 − f and log f without rounding f, which may be close to 0 or 1
         k = (1 - bound) * torch.sigmoid(-forget)
         decay = torch.logaddexp(bound.log(), (-bound).log1p() + F.logsigmoid(forget))

@@ -103,7 +103,7 @@ class MatrixMemoryCell(ConvolvedCell):
                 parameter.uniform_(-bound, bound)
 
     def init_state(self, batch_size: int) -> State:
-        memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size)
+        memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size, dtype=self.wide)
         if self.kernel_size is None:
             return MemoryState(memory)
         return WindowedState(memory, self.init_window(batch_size))
@@ -129,7 +129,9 @@ class LinearAttentionCell(MatrixMemoryCell):
     def step(self, projected: Any, state: State, constants: object) -> tuple[Tensor, State]:
         values, state = self.convolve_step(projected.values, state)
         outputs, memory = run_step(self.operands(projected, values), state.memory)
-        return self.read(outputs, projected, values)[..., : self.hidden_size], state._replace(memory=memory)
+        return self.read(self.narrow(outputs), projected, values)[..., : self.hidden_size], state._replace(
+            memory=memory
+        )
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
@@ -137,31 +139,29 @@ class LinearAttentionCell(MatrixMemoryCell):
         projected = self.project(inputs)
         values, state = self.convolve(projected.values, state, lengths, starts)
         outputs, memory = run_scan(self.operands(projected, values), state.memory, lengths, starts)
-        outputs = self.read(outputs, projected, values)[..., : self.hidden_size]
+        outputs = self.read(self.narrow(outputs), projected, values)[..., : self.hidden_size]
         return zero_beyond(outputs, lengths), state._replace(memory=memory)
 
 
 def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return the product in the dtype of the weight, in which the memory is, also under autocast."""
+    """Return the product in the dtype of the weight, also under autocast."""
     return F.linear(inputs, weight, bias).to(weight.dtype)
 
 
 def run_step(operands: Operands, memory: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the outputs (B, H, V) and the new memory of one step, in the dtype of the memory."""
+    """Return the outputs (B, H, V) and the new memory of one step, in float32 or float64."""
     q, k, v, decay, erase, write, wide = widened(operands, memory)
     with outside_autocast(memory.device):
-        outputs, final = delta_step(q, k, v, wide, decay, erase, write, operands.unit)
-    return outputs.to(memory.dtype), final.to(memory.dtype)
+        return delta_step(q, k, v, wide, decay, erase, write, operands.unit)
 
 
 def run_scan(
     operands: Operands, memory: Tensor, lengths: Tensor | None, starts: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the outputs (T, B, H, V) and the last memory of all steps, in the dtype of the memory."""
+    """Return the outputs (T, B, H, V) and the last memory of all steps, in float32 or float64."""
     q, k, v, decay, erase, write, wide = widened(operands, memory)
     rates = {"decay": decay, "erase": erase, "write": write, "unit": operands.unit}
-    outputs, final = delta_scan(q, k, v, wide, **rates, lengths=lengths, starts=starts)
-    return outputs.to(memory.dtype), final.to(memory.dtype)
+    return delta_scan(q, k, v, wide, **rates, lengths=lengths, starts=starts)
 
 
 def widened(operands: Operands, memory: Tensor) -> list[Any]:

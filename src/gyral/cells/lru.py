@@ -97,18 +97,18 @@ class LRUCell(WidthPreservingCell):
         self.D.normal_()
 
     def sequence_constants(self, *shape: int) -> Constants:
-        nu_log, theta_log = self.in_float32(self.nu_log, self.theta_log)
+        nu_log, theta_log = self.widen(self.nu_log, self.theta_log)
         radius, angle = torch.exp(-torch.exp(nu_log)), torch.exp(theta_log)
-        eigenvalues = torch.cat((radius * torch.cos(angle), radius * torch.sin(angle))).to(self.D.dtype)
-        return Constants(Shared(eigenvalues), Shared(torch.cat((self.C[0], -self.C[1]), dim=1)))
+        eigenvalues = torch.cat((radius * torch.cos(angle), radius * torch.sin(angle)))
+        return Constants(Shared(eigenvalues), Shared(torch.cat((self.C[0], -self.C[1]), dim=1).to(self.wide)))
 
     def project(self, inputs: Tensor) -> Projected:
         entered = self.enter(inputs)
         weight = (torch.exp(self.gamma_log).unsqueeze(1) * self.B).flatten(0, 1)  # rows [real; imaginary]
-        return Projected(entered, F.linear(entered, weight).to(self.D.dtype))
+        return Projected(entered, F.linear(entered, weight).to(self.wide))
 
     def coefficients(self, projected: Projected, constants: Constants) -> tuple[Tensor, Tensor]:
         return constants.eigenvalues.value, projected.driven
 
     def read(self, hidden: Tensor, projected: Projected, constants: Constants) -> Tensor:
-        return F.linear(hidden, constants.readout.value) + self.D * projected.inputs
+        return self.narrow(F.linear(hidden, constants.readout.value)) + self.D * projected.inputs

@@ -105,18 +105,14 @@ class M2RNNCell(ConvolvedCell):
         self.D.fill_(1.0)
         self.weight_norm.fill_(1.0)
 
-    @property
-    def wide(self) -> torch.dtype:
-        """The dtype between the projections and the outputs: float32 or float64. bfloat16 rounds f = 0.999 to 1."""
-        return torch.promote_types(self.D.dtype, torch.float32)
-
     def init_state(self, batch_size: int) -> State:
-        memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size)
+        memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size, dtype=self.wide)
         return self.State(memory, self.init_window(batch_size))
 
     def project(self, inputs: Tensor) -> Projected:
-        weights = self.weight_ih.split([self.channels, self.heads, self.output_size])
-        return Projected(*(F.linear(inputs, weight).to(self.D.dtype) for weight in weights))
+        of_values, of_forget, of_gate = self.weight_ih.split([self.channels, self.heads, self.output_size])
+        values, gate = (F.linear(inputs, weight).to(self.D.dtype) for weight in (of_values, of_gate))
+        return Projected(values, self.wide_linear(inputs, of_forget), gate)
 
     def enter(self, values: Tensor) -> Tensor:
         return F.silu(values)
@@ -130,7 +126,7 @@ class M2RNNCell(ConvolvedCell):
     def forget(self, logits: Tensor) -> Tensor:
         """Return f (…, H) for δ."""
         a_log, bias = self.A_log.to(self.wide), self.bias_dt.to(self.wide)
-        return torch.exp(-torch.exp(a_log) * F.softplus(logits.to(self.wide) + bias))
+        return torch.exp(-torch.exp(a_log) * F.softplus(logits + bias))
 
     def finish(self, read: Tensor, v: Tensor, gate: Tensor) -> Tensor:
         """Return the outputs (…, H V) for what is read and v (…, H, V)."""
@@ -147,7 +143,7 @@ class M2RNNCell(ConvolvedCell):
             weight, memory = self.weight_hh.to(self.wide), state.memory.to(self.wide)
             read, memory = naive.step(q, k, v, forget, weight, memory, clip)
         output = self.finish(read, v, projected.gate)
-        return output, state._replace(memory=memory.to(state.memory.dtype))
+        return output, state._replace(memory=memory)
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         return None
@@ -162,4 +158,4 @@ class M2RNNCell(ConvolvedCell):
         weight, s0 = self.weight_hh.to(self.wide), state.memory.to(self.wide)
         read, memory = m2rnn(q, k, v, forget, weight, s0, clip=self.clip, lengths=lengths, starts=starts)
         outputs = self.finish(read, v, projected.gate)
-        return zero_beyond(outputs, lengths), state._replace(memory=memory.to(state.memory.dtype))
+        return zero_beyond(outputs, lengths), state._replace(memory=memory)

@@ -90,25 +90,29 @@ class MambaCell(ConvolvedCell):
         self.D.fill_(1.0)
 
     def init_state(self, batch_size: int) -> State:
-        hidden = self.zeros(batch_size, self.hidden_size, self.state_size)
+        hidden = self.zeros(batch_size, self.hidden_size, self.state_size, dtype=self.wide)
         return self.State(hidden, self.init_window(batch_size))
 
     def project(self, inputs: Tensor) -> Projected:
         return Projected(*(F.linear(inputs, weight).to(self.D.dtype) for weight in self.weight_ih.chunk(2)))
 
     def select(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return Δ (…, N), B and C (…, S), for u (…, N)."""
-        sizes = self.dt_rank, self.state_size, self.state_size
-        low_rank, b, c = F.linear(u, self.weight_x).to(u.dtype).split(sizes, dim=-1)
-        delta = F.softplus(F.linear(low_rank, self.weight_dt).to(u.dtype) + self.bias_dt)
-        return delta, b, c
+        """Return Δ (…, N), B and C (…, S), for u (…, N), in the dtype `wide`."""
+        of_step, of_matrices = self.weight_x.split([self.dt_rank, 2 * self.state_size])
+        b, c = F.linear(u, of_matrices).to(self.wide).chunk(2, dim=-1)
+        low_rank = self.wide_linear(u, of_step)
+        return F.softplus(self.wide_linear(low_rank, self.weight_dt, self.bias_dt)), b, c
+
+    def rates(self) -> Tensor:
+        """Return A (N, S)."""
+        return -torch.exp(self.A_log.to(self.wide))
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
         (u,), state = self.convolve_step(projected.values, state)
         delta, b, c = self.select(u)
-        decay, values = coefficients(u, delta, -torch.exp(self.A_log), b)
-        hidden = decay * state.hidden + values
-        output = (hidden * c.unsqueeze(1)).sum(2) + self.D * u
+        decay, values = coefficients(u.to(self.wide), delta, self.rates(), b)
+        hidden = decay * state.hidden.to(self.wide) + values
+        output = self.narrow((hidden * c.unsqueeze(1)).sum(2)) + self.D * u
         return output * F.silu(projected.gate), state._replace(hidden=hidden)
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
@@ -120,7 +124,8 @@ class MambaCell(ConvolvedCell):
         values, gate = self.project(inputs)
         (u,), state = self.convolve(values, state, lengths, starts)
         delta, b, c = self.select(u)
-        a = -torch.exp(self.A_log)
-        outputs, hidden = selective_scan(u, delta, a, b, c, state.hidden, lengths=lengths, starts=starts)
-        outputs = zero_beyond((outputs + self.D * u) * F.silu(gate), lengths)
+        entered, before = self.widen(u, state.hidden)
+        parts = entered, delta, self.rates(), b, c, before
+        outputs, hidden = selective_scan(*parts, lengths=lengths, starts=starts)
+        outputs = zero_beyond((self.narrow(outputs) + self.D * u) * F.silu(gate), lengths)
         return outputs, state._replace(hidden=hidden)

@@ -130,14 +130,16 @@ class Mamba3Cell(RecurrentCell):
     def init_state(self, batch_size: int) -> State:
         shape = batch_size, self.heads
         return self.State(
-            self.zeros(*shape, self.key_size, self.value_size),
-            self.zeros(*shape, self.rank, self.key_size),
+            self.zeros(*shape, self.key_size, self.value_size, dtype=self.wide),
+            self.zeros(*shape, self.rank, self.key_size, dtype=self.wide),
             self.zeros(*shape, self.rank, self.value_size),
-            self.zeros(*shape, self.pairs),
+            self.zeros(*shape, self.pairs, dtype=self.wide),
         )
 
     def project(self, inputs: Tensor) -> Projected:
-        gate, u, b, c, delta, rate, now, theta = linear(inputs, self.weight_ih).split(self.sizes, dim=-1)
+        weights = self.weight_ih.split([sum(self.sizes[:4]), sum(self.sizes[4:])])
+        gate, u, b, c = linear(inputs, weights[0]).split(self.sizes[:4], dim=-1)
+        delta, rate, now, theta = self.wide_linear(inputs, weights[1]).split(self.sizes[4:], dim=-1)
         gate, u = (part.unflatten(-1, (self.heads, 1, self.value_size)) for part in (gate, u))
         if self.rank > 1:
             gate, u = gate * self.mimo_z, u * self.mimo_x
@@ -146,7 +148,7 @@ class Mamba3Cell(RecurrentCell):
         for part, weight in ((b, self.weight_b), (c, self.weight_c)):
             normed = rms_norm(part.unflatten(-1, shape), weight).transpose(-2, -3)  # (…, G, R, S)
             found.append(normed.repeat_interleave(self.heads // self.groups, -3))
-        delta = F.softplus(delta + self.bias_dt)
+        delta = F.softplus(delta + self.bias_dt.to(self.wide))
         rate = torch.where(rate >= 0, 1 + rate, 1 / (1 - rate.clamp(max=0))).clamp(min=SMALLEST_RATE)
         turn = math.pi * torch.tanh(theta).unsqueeze(-2) * delta.unsqueeze(-1)
         b, c = found[0] + self.offset_b, found[1] + self.offset_c
@@ -173,7 +175,7 @@ class Mamba3Cell(RecurrentCell):
 
     def finish(self, read: Tensor, projected: Projected) -> Tensor:
         """Return the outputs (…, N) for what the copies of the heads read (…, H R, V)."""
-        found = read.unflatten(-2, (self.heads, self.rank)) + self.D[:, None, None] * projected.u
+        found = self.narrow(read).unflatten(-2, (self.heads, self.rank)) + self.D[:, None, None] * projected.u
         if self.weight_norm is not None:
             gains = self.weight_norm.view(self.heads, 1, self.value_size)
             found = F.rms_norm(found, (self.value_size,), eps=1e-5) * gains
@@ -182,7 +184,7 @@ class Mamba3Cell(RecurrentCell):
         return found.flatten(-2)[..., : self.hidden_size]
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
-        angle = torch.remainder(state.angle + projected.turn, 2 * math.pi)
+        angle = torch.remainder(state.angle.to(self.wide) + projected.turn, 2 * math.pi)
         b, c = rotate(projected.b, angle), rotate(projected.c, angle)
         operands = self.combine(projected, b, c, state.key, state.value)
         read, memory = run_step(operands, self.spread(state.memory, 1))
@@ -199,7 +201,8 @@ class Mamba3Cell(RecurrentCell):
         angle = add_up(projected.turn, state.angle, starts)
         b, c = rotate(projected.b, angle), rotate(projected.c, angle)
         key, value = (
-            torch.cat((first.unsqueeze(0), every[:-1])) for first, every in ((state.key, b), (state.value, projected.u))
+            torch.cat((first.to(every.dtype).unsqueeze(0), every[:-1]))
+            for first, every in ((state.key, b), (state.value, projected.u))
         )
         if starts is not None:
             key, value = (part.masked_fill(starts[:, :, None, None, None], 0.0) for part in (key, value))
@@ -222,7 +225,7 @@ def rotate(vectors: Tensor, angle: Tensor) -> Tensor:
 
 def add_up(turns: Tensor, first: Tensor, starts: Tensor | None) -> Tensor:
     """Return the sums of turns (T, B, H, P) since the last start, or with the first angles (B, H, P); in [0, 2π)."""
-    sums = turns.to(torch.promote_types(turns.dtype, torch.float32))
+    sums = turns
     if starts is None:
         return torch.remainder(sums.cumsum(0) + first, 2 * math.pi).to(turns.dtype)
     # in log₂ T passes: a difference of two sums would keep NaN from before a start

@@ -43,10 +43,10 @@ class MaskedModule(nn.Module):
         self.zoneout = check_real("zoneout", zoneout, minimum=0, below=1)
         self.recurrent_dropout = check_real("recurrent_dropout", recurrent_dropout, minimum=0, below=1)
 
-    def zeros(self, *shape: int) -> Tensor:
-        """Return zeros on the cell's device and in its dtype."""
+    def zeros(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Return zeros on the cell's device, in the dtype of its parameters if it is None."""
         parameter = first_parameter(self)
-        return torch.zeros(shape, dtype=parameter.dtype, device=parameter.device)
+        return torch.zeros(shape, dtype=dtype or parameter.dtype, device=parameter.device)
 
     def draw_masks(self, *shape: int) -> DropoutMasks:
         """Draw the masks for a sequence of shape (T, B), or for a step of shape (B,)."""

@@ -42,7 +42,7 @@ class MinGRUCell(DiagonalCell):
         self.weight_ih.uniform_(-bound, bound)
 
     def project(self, inputs: Tensor) -> Tensor:
-        return F.linear(inputs, self.weight_ih).to(self.weight_ih.dtype)
+        return F.linear(inputs, self.weight_ih).to(self.wide)
 
     def coefficients(self, projected: Tensor, constants: object) -> tuple[Tensor, Tensor]:
         return coefficients(projected, self.hidden_size)
@@ -50,4 +50,5 @@ class MinGRUCell(DiagonalCell):
     def scan(
         self, projected: Tensor, constants: object, h0: Tensor, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        return min_gated(projected, h0, lengths=lengths, starts=starts)
+        hidden, final = min_gated(projected, h0, lengths=lengths, starts=starts)
+        return self.read(hidden, projected, constants), final

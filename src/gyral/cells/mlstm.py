@@ -16,7 +16,7 @@ EPSILON = 1e-6  # added to the denominator of the outputs
 
 
 class Heads(NamedTuple):
-    """q_t, k_t (…, H, K), v_t (…, H, V), and the logits i_t and f_t of the gates (…, H)."""
+    """q_t, k_t (…, H, K), v_t (…, H, V), and the logits i_t and f_t of the gates (…, H), in the dtype `wide`."""
 
     q: Tensor
     k: Tensor
@@ -38,8 +38,8 @@ class StabilizedCell(MatrixMemoryCell):
     """
 
     def init_state(self, batch_size: int) -> Any:
-        memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size + 1)
-        stabilizer = self.zeros(batch_size, self.heads) + NEVER
+        memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size + 1, dtype=self.wide)
+        stabilizer = self.zeros(batch_size, self.heads, dtype=self.wide) + NEVER
         if self.kernel_size is None:
             return StabilizedState(memory, stabilizer)
         return WindowedStabilizedState(memory, stabilizer, self.init_window(batch_size))
@@ -51,10 +51,10 @@ class StabilizedCell(MatrixMemoryCell):
     def step(self, projected: Any, state: Any, constants: object) -> tuple[Tensor, Any]:
         values, state = self.convolve_step(projected.values, state)
         heads = self.select(projected, values)
-        stabilizer = torch.maximum(F.logsigmoid(heads.forget) + state.stabilizer, heads.write)
-        operands = stabilize(heads, state.stabilizer, stabilizer)
-        outputs, memory = run_step(operands, state.memory)
-        outputs = self.read(divide(outputs, stabilizer), projected, values)
+        before = state.stabilizer.to(self.wide)
+        stabilizer = torch.maximum(F.logsigmoid(heads.forget) + before, heads.write)
+        outputs, memory = run_step(stabilize(heads, before, stabilizer), state.memory)
+        outputs = self.read(self.narrow(divide(outputs, stabilizer)), projected, values)
         return outputs[..., : self.hidden_size], state._replace(memory=memory, stabilizer=stabilizer)
 
     def fused(self, inputs: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Any]:
@@ -62,13 +62,13 @@ class StabilizedCell(MatrixMemoryCell):
         values, state = self.convolve(projected.values, state, lengths, starts)
         heads = self.select(projected, values)
         forget = F.logsigmoid(heads.forget)
-        first = state.stabilizer
+        first = state.stabilizer.to(self.wide)
         stabilizers = scan_maximum(forget, heads.write, first, starts)
         before = torch.cat((first.unsqueeze(0), stabilizers[:-1]))
         if starts is not None:
             before = before.masked_fill(starts.unsqueeze(-1), NEVER)
         outputs, memory = run_scan(stabilize(heads, before, stabilizers), state.memory, lengths, starts)
-        outputs = self.read(divide(outputs, stabilizers), projected, values)[..., : self.hidden_size]
+        outputs = self.read(self.narrow(divide(outputs, stabilizers)), projected, values)[..., : self.hidden_size]
         last = stabilizers[-1]
         if lengths is not None:
             last = stabilizers[lengths - 1, torch.arange(len(lengths), device=lengths.device)]
@@ -204,7 +204,7 @@ class MLSTMCell(StabilizedCell):
     def select(self, projected: Projected, values: tuple[Tensor, ...]) -> Heads:
         q, k = self.multiply(values[0], self.weight_qkv[:2]).unbind(-2)
         (v,) = self.multiply(projected.values, self.weight_qkv[2:]).unbind(-2)
-        gates = linear(torch.cat((q, k, v), dim=-1), self.weight_gates, self.bias_gates)
+        gates = self.wide_linear(torch.cat((q, k, v), dim=-1), self.weight_gates, self.bias_gates)
         return Heads(*(part.unflatten(-1, (self.heads, -1)) for part in (q, k, v)), *gates.chunk(2, dim=-1))
 
     def read(self, outputs: Tensor, projected: Projected, values: tuple[Tensor, ...]) -> Tensor:
@@ -273,7 +273,7 @@ class MLSTMLargeCell(StabilizedCell):
 
     def project(self, inputs: Tensor) -> LargeProjected:
         values, gate = (linear(inputs, weight) for weight in self.weight_ih.split([sum(self.sizes), self.width]))
-        gates = self.cap * torch.tanh(linear(inputs, self.weight_gates, self.bias_gates) / self.cap)
+        gates = self.cap * torch.tanh(self.wide_linear(inputs, self.weight_gates, self.bias_gates) / self.cap)
         return LargeProjected(values, gate, *gates.chunk(2, dim=-1))
 
     def select(self, projected: LargeProjected, values: tuple[Tensor, ...]) -> Heads:

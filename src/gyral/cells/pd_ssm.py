@@ -83,31 +83,31 @@ class PDSSMCell(WidthPreservingCell):
 
     def sequence_constants(self, *shape: int) -> Shared:
         """Return the weights (N, 2P) that give Re(C h) for [Re h; Im h]."""
-        return Shared(torch.cat((self.C[0], -self.C[1]), dim=1))
+        return Shared(torch.cat((self.C[0], -self.C[1]), dim=1).to(self.wide))
 
     def project(self, inputs: Tensor) -> Projected:
         entered = self.enter(inputs)
-        dtype = self.D.dtype
-        driven = F.linear(entered, self.B.flatten(0, 1)).to(dtype)
-        magnitude = torch.sigmoid(F.linear(entered, self.weight_magnitude, self.bias_magnitude).to(dtype))
-        turn = torch.sigmoid(F.linear(entered, self.weight_phase, self.bias_phase).to(dtype))
+        driven = F.linear(entered, self.B.flatten(0, 1)).to(self.wide)
+        magnitude = torch.sigmoid(self.wide_linear(entered, self.weight_magnitude, self.bias_magnitude))
+        turn = torch.sigmoid(self.wide_linear(entered, self.weight_phase, self.bias_phase))
         phase = 2 * math.pi * turn
         decay = torch.cat((magnitude * torch.cos(phase), magnitude * torch.sin(phase)), dim=-1)
-        return self.Projected(entered, driven, decay, F.linear(entered, self.selector).to(dtype).softmax(-1))
+        return self.Projected(entered, driven, decay, F.linear(entered, self.selector).to(self.wide).softmax(-1))
 
     def coefficients(self, projected: Projected, constants: Shared) -> tuple[Tensor, Tensor]:
         return projected.decay, projected.driven
 
     def read(self, hidden: Tensor, projected: Projected, constants: Shared) -> Tensor:
-        return F.linear(hidden, constants.value).to(self.D.dtype) + self.D * projected.inputs
+        return self.narrow(F.linear(hidden, constants.value)) + self.D * projected.inputs
 
     def step(self, projected: Projected, state: HiddenState, constants: Shared) -> tuple[Tensor, HiddenState]:
-        hidden = step(projected.selection, self.dictionary, projected.decay, projected.driven, state.hidden)
+        before = state.hidden.to(self.wide)
+        hidden = step(projected.selection, self.dictionary.to(self.wide), projected.decay, projected.driven, before)
         return self.read(hidden, projected, constants), HiddenState(hidden)
 
     def scan(
         self, projected: Projected, constants: Shared, h0: Tensor, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        parts = projected.selection, self.dictionary, projected.decay, projected.driven
+        parts = projected.selection, self.dictionary.to(self.wide), projected.decay, projected.driven
         hidden, final = permutation_scan(*parts, h0, lengths=lengths, starts=starts)
         return self.read(hidden, projected, constants), final

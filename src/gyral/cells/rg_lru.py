@@ -79,7 +79,7 @@ class RGLRUCell(WidthPreservingCell):
         self.decay.copy_(torch.log(torch.expm1(-0.5 * torch.log(squared))))
 
     def init_state(self, batch_size: int) -> State:
-        hidden = self.zeros(batch_size, self.hidden_size)
+        hidden = self.zeros(batch_size, self.hidden_size, dtype=self.wide)
         return self.State(hidden, torch.ones(batch_size, dtype=torch.int64, device=hidden.device))
 
     def project(self, inputs: Tensor) -> Projected:
@@ -87,9 +87,9 @@ class RGLRUCell(WidthPreservingCell):
         padded = F.pad(entered, (0, self.heads * self.block - self.hidden_size)).unflatten(-1, (self.heads, self.block))
         products = torch.einsum("...hi,ghij->g...hj", padded, self.weight).flatten(-2)[..., : self.hidden_size]
         recurrence, write = torch.sigmoid(
-            products.to(self.bias.dtype) + self.bias.view(2, *[1] * (inputs.dim() - 1), -1)
+            products.to(self.wide) + self.bias.to(self.wide).view(2, *[1] * (inputs.dim() - 1), -1)
         )
-        return Projected(-SHARPNESS * recurrence * F.softplus(self.decay), write * entered)
+        return Projected(-SHARPNESS * recurrence * F.softplus(self.decay.to(self.wide)), write * entered)
 
     def coefficients(self, projected: Projected, is_first: Tensor) -> tuple[Tensor, Tensor]:
         """Return a_t and b_t (…, N), with a_t = 0 and b_t = i_t ⊙ x_t where `is_first` (…) is True."""
@@ -98,8 +98,8 @@ class RGLRUCell(WidthPreservingCell):
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
         decay, values = self.coefficients(projected, state.fresh > 0)
-        hidden = decay * state.hidden + values
-        return hidden, self.State(hidden, torch.zeros_like(state.fresh))
+        hidden = decay * state.hidden.to(self.wide) + values
+        return self.narrow(hidden), self.State(hidden, torch.zeros_like(state.fresh))
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
@@ -108,8 +108,9 @@ class RGLRUCell(WidthPreservingCell):
         is_first = torch.zeros(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if starts is None else starts
         is_first = torch.cat((is_first[:1] | (state.fresh > 0), is_first[1:]))
         decay, values = self.coefficients(projected, is_first)
-        hidden, final = diagonal_scan(values, decay, state.hidden, lengths=lengths, starts=starts)
-        return hidden, self.State(final, torch.zeros_like(state.fresh))
+        before = state.hidden.to(self.wide)
+        hidden, final = diagonal_scan(values, decay, before, lengths=lengths, starts=starts)
+        return self.narrow(hidden), self.State(final, torch.zeros_like(state.fresh))
 
 
 def clipped_sqrt(values: Tensor) -> Tensor:

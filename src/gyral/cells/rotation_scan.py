@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
 from gyral.cells.initialization import orthogonal_
@@ -101,33 +100,33 @@ class RotationScanCell(RecurrentCell):
         self.bias[-self.hidden_size :] = 0.0
 
     def init_state(self, batch_size: int) -> State:
-        hidden = self.zeros(batch_size, self.hidden_size)
+        hidden = self.zeros(batch_size, self.hidden_size, dtype=self.wide)
         identity = torch.eye(self.head_size, dtype=hidden.dtype, device=hidden.device)
         return self.State(identity.repeat(batch_size, self.heads, 1, 1), hidden)
 
     def parts(self, inputs: Tensor) -> Tensor:
-        """Return [τ; u; q; ε] (…, 4N) in the dtype of the parameters."""
-        return F.linear(inputs, self.weight_ih, self.bias).to(self.bias.dtype)
+        """Return [τ; u; q; ε] (…, 4N), precisely: errors of the planes add up in the product of all rotations."""
+        return self.wide_linear(inputs, self.weight_ih, self.bias)
 
     def project(self, inputs: Tensor) -> Projected:
         return self.Projected(*self.parts(inputs).split(self.hidden_size, dim=-1))
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
         target, gate, query, embedded = projected
-        size, dtype = (self.heads, self.head_size), self.bias.dtype
+        size = self.heads, self.head_size
         # outside autocast: the memory is the product of all rotations so far, whose rounding errors add up
         with outside_autocast(query.device):
             normals = reflections(split(embedded, *size), split(target, *size), self.angle == "double")
             second, first = normals.unbind(-2)
-            memory = reflect(reflect(state.memory.to(normals.dtype), second), first)
-            rotated = memory @ split(query, *size).to(normals.dtype).unsqueeze(-1)
-        candidate = ACTIVATIONS[self.activation](embedded + merge(rotated.squeeze(-1), self.hidden_size).to(dtype))
-        hidden = candidate + torch.sigmoid(gate) * (state.hidden - candidate)
-        return self.normalize(hidden), self.State(memory.to(dtype), hidden)
+            memory = reflect(reflect(state.memory.to(self.wide), second), first)
+            rotated = memory @ split(query, *size).unsqueeze(-1)
+        candidate = ACTIVATIONS[self.activation](embedded + merge(rotated.squeeze(-1), self.hidden_size))
+        hidden = candidate + torch.sigmoid(gate) * (state.hidden.to(self.wide) - candidate)
+        return self.normalize(hidden), self.State(memory, hidden)
 
     def normalize(self, hidden: Tensor) -> Tensor:
         """Return the outputs for h (…, N)."""
-        return hidden if self.eta is None else self.eta * direction(hidden).unit.to(hidden.dtype)
+        return self.narrow(hidden if self.eta is None else self.eta * direction(hidden).unit)
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         return None
@@ -137,8 +136,7 @@ class RotationScanCell(RecurrentCell):
     ) -> tuple[Tensor, State]:
         outputs, memory, hidden = rotation_scan(
             self.parts(inputs),
-            state.memory,
-            state.hidden,
+            *self.widen(state.memory, state.hidden),
             lengths=lengths,
             starts=starts,
             double_angle=self.angle == "double",

@@ -73,32 +73,33 @@ class S4DCell(WidthPreservingCell):
         self.D.normal_()
 
     def sequence_constants(self, *shape: int) -> Constants:
-        log_dt, log_real, imaginary = self.in_float32(self.log_dt, self.log_A_real, self.A_imag)
+        log_dt, log_real, imaginary = self.widen(self.log_dt, self.log_A_real, self.A_imag)
         step, real = torch.exp(log_dt).unsqueeze(1), -torch.exp(log_real)
         radius, angle = torch.exp(step * real), step * imaginary
         decay = torch.stack((radius * torch.cos(angle), radius * torch.sin(angle)))
         shifted = torch.stack((decay[0] - 1, decay[1]))
         drive = product(shifted, torch.stack((real, -imaginary)) / (real.square() + imaginary.square()))
         readout = 2 * product(drive, self.C)
-        return Constants(Shared(decay.to(self.D.dtype)), Shared(readout.to(self.D.dtype)))
+        return Constants(Shared(decay), Shared(readout))
 
     def project(self, inputs: Tensor) -> Tensor:
         return self.enter(inputs)
 
     def coefficients(self, projected: Tensor, constants: Constants) -> tuple[Tensor, Tensor]:
-        real = projected.unsqueeze(-1).expand(*projected.shape, self.C.shape[2])
+        real = projected.to(self.wide).unsqueeze(-1).expand(*projected.shape, self.C.shape[2])
         return constants.eigenvalues.value.flatten(), torch.stack((real, torch.zeros_like(real)), dim=-3).flatten(-3)
 
     def read(self, hidden: Tensor, projected: Tensor, constants: Constants) -> Tensor:
-        return read(hidden.unflatten(-1, self.C.shape), constants.readout.value) + self.D * projected
+        return self.narrow(read(hidden.unflatten(-1, self.C.shape), constants.readout.value)) + self.D * projected
 
     def scan(
         self, projected: Tensor, constants: Constants, h0: Tensor, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         h0 = h0.unflatten(-1, self.C.shape)
         eigenvalues, readout = constants.eigenvalues.value, constants.readout.value
-        outputs, final = channel_scan(projected, eigenvalues, readout, h0, lengths=lengths, starts=starts)
-        return outputs + self.D * projected, final.flatten(1)
+        entered = projected.to(self.wide)
+        outputs, final = channel_scan(entered, eigenvalues, readout, h0, lengths=lengths, starts=starts)
+        return self.narrow(outputs) + self.D * projected, final.flatten(1)
 
 
 def product(one: Tensor, other: Tensor) -> Tensor:

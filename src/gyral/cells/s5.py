@@ -103,7 +103,7 @@ class S5Cell(WidthPreservingCell):
 
     def discretized(self) -> tuple[Tensor, Tensor]:
         """Return λ and the factors of B, both (2P,)."""
-        real, imaginary, log_step = self.in_float32(self.Lambda_re, self.Lambda_im, self.log_step)
+        real, imaginary, log_step = self.widen(self.Lambda_re, self.Lambda_im, self.log_step)
         if self.clip_eigs:
             real = real.clamp(max=LARGEST_REAL)
         step = torch.exp(log_step)
@@ -119,19 +119,19 @@ class S5Cell(WidthPreservingCell):
 
     def sequence_constants(self, *shape: int) -> Constants:
         decay, _ = self.discretized()
-        return Constants(Shared(decay.to(self.D.dtype)), Shared(2 * torch.cat((self.C[0], -self.C[1]), dim=1)))
+        return Constants(Shared(decay), Shared(2 * torch.cat((self.C[0], -self.C[1]), dim=1).to(self.wide)))
 
     def project(self, inputs: Tensor) -> Projected:
         entered = self.enter(inputs)
         _, factors = self.discretized()
         weight = multiply(factors, self.B.flatten(0, 1).T, is_complex=True).T
-        return Projected(entered, F.linear(entered, weight.to(self.D.dtype)).to(self.D.dtype))
+        return Projected(entered, F.linear(entered, weight.to(self.D.dtype)).to(self.wide))
 
     def coefficients(self, projected: Projected, constants: Constants) -> tuple[Tensor, Tensor]:
         return constants.eigenvalues.value, projected.driven
 
     def read(self, hidden: Tensor, projected: Projected, constants: Constants) -> Tensor:
-        return F.linear(hidden, constants.readout.value) + self.D * projected.inputs
+        return self.narrow(F.linear(hidden, constants.readout.value)) + self.D * projected.inputs
 
 
 def hippo_normal(states: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:

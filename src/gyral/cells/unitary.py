@@ -68,9 +68,10 @@ class EUNN(nn.Module):
         for angles in self.parameters():
             angles.uniform_(-math.pi, math.pi)
 
-    def forward(self) -> "EUNNFactors":
-        """Return the factors of the matrix, for `apply_eunn`."""
-        return EUNNFactors(unitary.rotations(self.pairing(), self.theta, self.phi), self.omega)
+    def forward(self, dtype: torch.dtype | None = None) -> "EUNNFactors":
+        """Return the factors of the matrix, for `apply_eunn`, in a dtype, of a real matrix; None: of the angles."""
+        theta = self.theta if dtype is None else self.theta.to(dtype)
+        return EUNNFactors(unitary.rotations(self.pairing(), theta, self.phi), self.omega)
 
     @assume_constant_result  # a compiled graph holds the indices instead of copying them at each call
     def pairing(self) -> unitary.Pairing:
@@ -155,7 +156,10 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
 
     @abstractmethod
     def operator(self) -> Any:
-        """Return W in the form that `apply_operator` takes."""
+        """Return W in the form that `apply_operator` takes, a real one in the dtype `wide`.
+
+        Where rounding makes it longer than 1, it makes the hidden vector longer at every step.
+        """
 
     @abstractmethod
     def apply_operator(self, operator: Any, vectors: Tensor) -> Tensor:
@@ -164,7 +168,7 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
     def matrix(self) -> Tensor:
         """Return W (N, N)."""
         operator = self._checked_operator()
-        like = self.bias if not self.is_complex else torch.complex(self.bias, self.bias)
+        like = self.bias.to(self.wide) if not self.is_complex else torch.complex(self.bias, self.bias)
         return unitary.rows(lambda vectors: self.apply_operator(operator, vectors), self.hidden_size, like).T
 
     def _checked_operator(self) -> Any:
@@ -183,8 +187,8 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
 
     def init_state(self, batch_size: int) -> HiddenState:
         if self.initial_state is not None:
-            return HiddenState(self.initial_state.repeat(batch_size, 1))
-        return HiddenState(self.zeros(batch_size, self.output_size))
+            return HiddenState(self.initial_state.repeat(batch_size, 1).to(self.wide))
+        return HiddenState(self.zeros(batch_size, self.output_size, dtype=self.wide))
 
     def project(self, inputs: Tensor) -> Tensor:
         return F.linear(inputs, self.weight_ih)
@@ -196,7 +200,8 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
         return torch.cat((mask, mask), dim=-1) if self.is_complex else mask  # both parts of a unit have one mask
 
     def step(self, projected: Tensor, state: HiddenState, constants: Constants) -> tuple[Tensor, HiddenState]:
-        hidden = self.apply_recurrent_dropout(state.hidden, constants.masks)
+        old = state.hidden.to(self.wide)
+        hidden = self.apply_recurrent_dropout(old, constants.masks)
         operator = constants.operator.value
         if self.is_complex:
             product = self.apply_operator(operator, torch.complex(*hidden.chunk(2, dim=-1)))
@@ -204,8 +209,8 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
         else:
             hidden = projected + self.apply_operator(operator, hidden)
         modrelu = unitary.complex_modrelu if self.is_complex else unitary.modrelu
-        hidden = self.apply_zoneout(modrelu(hidden, self.bias), state.hidden, constants.masks)
-        return hidden, HiddenState(hidden)
+        hidden = self.apply_zoneout(modrelu(hidden, self.bias.to(self.wide)), old, constants.masks)
+        return self.narrow(hidden), HiddenState(hidden)
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         if self.recurrent_dropout > 0:

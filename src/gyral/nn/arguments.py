@@ -38,14 +38,14 @@ def check_inputs(inputs: Any, width: int, dtype: torch.dtype, batch_first: bool 
     return first.shape[time], first.shape[batch]
 
 
-def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
-    """Raise `TypeError` if a tensor has another dtype than the parameters, outside autocast."""
+def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype, like: str = "the parameters") -> None:
+    """Raise `TypeError` if a tensor has another dtype than what it must be like, outside autocast."""
     if tensor.dtype == dtype:
         return
     device = tensor.device.type
     is_autocast = has_autocast(device) and torch.is_autocast_enabled(device)
     if not (is_autocast and tensor.is_floating_point() and dtype.is_floating_point):
-        raise TypeError(f"{name} have dtype {tensor.dtype}, must have that of the parameters, {dtype}")
+        raise TypeError(f"{name} have dtype {tensor.dtype}, must have that of {like}, {dtype}")
 
 
 def check_device(device: Any) -> torch.device | None:
@@ -116,7 +116,7 @@ def check_state(state: Any, like: State, *leading: int) -> State:
     if given != shapes:
         raise ValueError(f"state has tensors of shapes {_join(given)}, must have {_join(shapes)}")
     for leaf, one in zip(leaves, expected, strict=True):
-        check_dtype("states", leaf, one.dtype)
+        check_dtype("states", leaf, one.dtype, "the initial state")
     return tree_unflatten(leaves, structure)
 
 
