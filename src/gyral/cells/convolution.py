@@ -14,6 +14,8 @@ from gyral.core.errors import OptionError
 from gyral.ops import convolution
 from gyral.ops.convolution import head_of_channel
 
+HEADS = 4  # by default
+
 
 class Projected(NamedTuple):
     """Gated inputs v (…, B, N), and the scores (…, B, H, K) of the weights of each step, or None: they are constant."""
@@ -39,7 +41,8 @@ class ConvolutionCell(RecurrentCell):
         input_size: X ≥ 1.
         hidden_size: N ≥ 1, the number of channels.
         kernel_size: K ≥ 2, the number of steps in the window.
-        heads: H, from 1 to N. If H does not divide N, some heads have one channel more than others.
+        heads: H, from 1 to N; if None, 4 or, if it is smaller, N. If H does not divide N, some heads have one
+            channel more than others.
         weight_dropout: Probability, in [0, 1), that a weight is zero in training after the softmax (DropConnect); the
             others are multiplied by 1 / (1 − p).
         softmax: Whether the weights of a window are normalized by a softmax. False: they are what it reads.
@@ -61,15 +64,15 @@ class ConvolutionCell(RecurrentCell):
         hidden_size: int,
         *,
         kernel_size: int,
-        heads: int,
+        heads: int | None,
         weight_dropout: float,
         softmax: bool,
         initialization: str,
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.kernel_size = check_integer("kernel_size", kernel_size, minimum=2)
-        self.heads = check_integer("heads", heads)
-        if heads > hidden_size:
+        self.heads = min(HEADS, hidden_size) if heads is None else check_integer("heads", heads)
+        if self.heads > hidden_size:
             raise OptionError("heads", heads, f"must be at most hidden_size, {hidden_size}")
         self.weight_dropout = check_real("weight_dropout", weight_dropout, minimum=0, below=1)
         self.softmax = check_boolean("softmax", softmax)

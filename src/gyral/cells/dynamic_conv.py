@@ -24,7 +24,8 @@ class DynamicConvCell(ConvolutionCell):
         input_size: X ≥ 1.
         hidden_size: N ≥ 1, the number of channels.
         kernel_size: K ≥ 2, the number of steps in the window.
-        heads: H, from 1 to N. If H does not divide N, some heads have one channel more than others.
+        heads: H, from 1 to N; if None, 4 or, if it is smaller, N. If H does not divide N, some heads have one
+            channel more than others.
         weight_dropout: Probability, in [0, 1), that a weight of a step is zero in training after the softmax
             (DropConnect); the others are multiplied by 1 / (1 − p).
         softmax: Whether the weights of a step are normalized. False: they are W v_t, with which Wu et al. report that
@@ -43,7 +44,7 @@ class DynamicConvCell(ConvolutionCell):
         hidden_size: int,
         *,
         kernel_size: int = 31,
-        heads: int = 4,
+        heads: int | None = None,
         weight_dropout: float = 0.0,
         softmax: bool = True,
         initialization: str = "default",
@@ -57,7 +58,7 @@ class DynamicConvCell(ConvolutionCell):
             softmax=softmax,
             initialization=initialization,
         )
-        self.weight = nn.Parameter(torch.empty(heads * kernel_size, hidden_size))
+        self.weight = nn.Parameter(torch.empty(self.heads * kernel_size, hidden_size))
         self.reset_parameters()
 
     @torch.no_grad()

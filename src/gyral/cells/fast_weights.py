@@ -29,7 +29,7 @@ class FastWeightsCell(RecurrentCell):
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
+        hidden_size: N ≥ 2: a single number is normalized to zero.
         decay: λ, in [0, 1].
         rate: η ≥ 0.
         inner_steps: S ≥ 1.
@@ -58,6 +58,7 @@ class FastWeightsCell(RecurrentCell):
         zoneout: float = 0.0,
         recurrent_dropout: float = 0.0,
     ) -> None:
+        check_integer("hidden_size", hidden_size, minimum=2)
         super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
         self.decay = check_real("decay", decay, minimum=0, maximum=1)
         self.rate = check_real("rate", rate, minimum=0)

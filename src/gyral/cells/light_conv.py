@@ -27,7 +27,8 @@ class LightConvCell(ConvolutionCell):
         input_size: X ≥ 1.
         hidden_size: N ≥ 1, the number of channels.
         kernel_size: K ≥ 2, the number of steps in the window.
-        heads: H, from 1 to N. If H does not divide N, some heads have one channel more than others.
+        heads: H, from 1 to N; if None, 4 or, if it is smaller, N. If H does not divide N, some heads have one
+            channel more than others.
         weight_dropout: Probability, in [0, 1), that a weight is zero in training after the softmax (DropConnect), the
             same weights at all steps of a batch; the others are multiplied by 1 / (1 − p).
         softmax: Whether the weights are normalized. False: they are ω, as in a depthwise convolution, which has a head
@@ -45,7 +46,7 @@ class LightConvCell(ConvolutionCell):
         hidden_size: int,
         *,
         kernel_size: int = 31,
-        heads: int = 4,
+        heads: int | None = None,
         weight_dropout: float = 0.0,
         softmax: bool = True,
         initialization: str = "default",
@@ -59,7 +60,7 @@ class LightConvCell(ConvolutionCell):
             softmax=softmax,
             initialization=initialization,
         )
-        self.weight = nn.Parameter(torch.empty(heads, kernel_size))
+        self.weight = nn.Parameter(torch.empty(self.heads, kernel_size))
         self.reset_parameters()
 
     @torch.no_grad()

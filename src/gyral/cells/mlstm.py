@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gyral.cells.heads import heads_of_two
 from gyral.cells.linear_attention import MatrixMemoryCell, Operands, linear, run_scan, run_step
 from gyral.core.checks import check_integer, check_real
 from gyral.ops.sequences import zero_beyond
@@ -156,8 +157,8 @@ class MLSTMCell(StabilizedCell):
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
-        heads: H.
+        hidden_size: N ≥ 2.
+        heads: H, below N; 4, or ⌈N / 2⌉ for N ≤ 4, if None.
         kernel_size: ≥ 2, the number of steps in the window of the convolution.
         block: b, the size of the blocks of W_q, W_k and W_v. If it does not divide H V, the last blocks are not full.
 
@@ -168,8 +169,9 @@ class MLSTMCell(StabilizedCell):
     dynamics = ("bias_gates",)
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, heads: int = 4, kernel_size: int = 4, block: int = 4
+        self, input_size: int, hidden_size: int, *, heads: int | None = None, kernel_size: int = 4, block: int = 4
     ) -> None:
+        heads = heads_of_two(heads, hidden_size, 4)
         super().__init__(input_size, hidden_size, heads=heads)
         width, self.block = self.width, check_integer("block", block)
         self.weight_ih = nn.Parameter(torch.empty(2 * width, input_size))
@@ -237,8 +239,8 @@ class MLSTMLargeCell(StabilizedCell):
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
-        heads: H.
+        hidden_size: N ≥ 2.
+        heads: H, below N; 8, or ⌈N / 2⌉ for N ≤ 8, if None.
         key_size: K; ⌈V / 2⌉ if None.
         cap: c > 0, the bound of the logits of the gates.
 
@@ -249,8 +251,15 @@ class MLSTMLargeCell(StabilizedCell):
     dynamics = ("bias_gates",)
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, heads: int = 8, key_size: int | None = None, cap: float = 15.0
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        heads: int | None = None,
+        key_size: int | None = None,
+        cap: float = 15.0,
     ) -> None:
+        heads = heads_of_two(heads, hidden_size, 8)
         super().__init__(input_size, hidden_size, heads=heads, key_size=key_size)
         self.cap = check_real("cap", cap, above=0)
         keys = heads * self.key_size

@@ -12,6 +12,8 @@ from gyral.cells.layer_norm import LayerNorms
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.ops import gated
 
+CHUNK = 10  # units, by default
+
 
 class ONLSTMCell(RecurrentCell):
     """ON-LSTM (Shen et al., "Ordered neurons", ICLR 2019): an LSTM whose neurons are ordered by how long they
@@ -33,7 +35,8 @@ class ONLSTMCell(RecurrentCell):
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
-        chunk_size: C, from 1 to N − 1: with a single chunk the master gates are constant.
+        chunk_size: C, from 1 to N − 1: with a single chunk the master gates are constant. None: 10, or ⌈N / 2⌉ if that
+            leaves a single chunk.
         layer_norm: Whether to apply layer normalization (Ba et al. 2016, with gain and bias) to f, i, o and ĉ before
             their nonlinearities.
         layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
@@ -57,7 +60,7 @@ class ONLSTMCell(RecurrentCell):
         input_size: int,
         hidden_size: int,
         *,
-        chunk_size: int = 10,
+        chunk_size: int | None = None,
         layer_norm: bool = False,
         layer_norm_eps: float = 1e-5,
         zoneout: float = 0.0,
@@ -66,6 +69,8 @@ class ONLSTMCell(RecurrentCell):
     ) -> None:
         check_integer("hidden_size", hidden_size, minimum=2)
         super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
+        if chunk_size is None:
+            chunk_size = CHUNK if hidden_size > CHUNK else -(-hidden_size // 2)
         self.chunk_size = check_integer("chunk_size", chunk_size, maximum=hidden_size - 1)
         self.chunks = -(-hidden_size // chunk_size)
         rows = 2 * self.chunks + 4 * hidden_size

@@ -46,7 +46,7 @@ class RotationScanCell(RecurrentCell):
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 2, since a rotation needs a plane.
-        heads: H, from 1 to N.
+        heads: H, from 1 to N; 4, or 1 for N < 4, if None.
         angle: "double" or "single".
         eta: η > 0, the norm of the output, or None for no normalization.
         activation: The function f: "relu", "tanh", "sigmoid" or "softsign".
@@ -74,16 +74,16 @@ class RotationScanCell(RecurrentCell):
         input_size: int,
         hidden_size: int,
         *,
-        heads: int = 4,
+        heads: int | None = None,
         angle: str = "double",
         eta: float | None = None,
         activation: str = "relu",
     ) -> None:
         super().__init__(input_size, check_integer("hidden_size", hidden_size, minimum=2))
-        self.heads = check_integer("heads", heads)
-        if heads > hidden_size:
+        self.heads = (4 if hidden_size >= 4 else 1) if heads is None else check_integer("heads", heads)
+        if self.heads > hidden_size:
             raise OptionError("heads", heads, f"must be at most hidden_size, {hidden_size}")
-        self.head_size = max(2, -(-hidden_size // heads))
+        self.head_size = max(2, -(-hidden_size // self.heads))
         self.angle = check_choice("angle", angle, ANGLES)
         self.eta = None if eta is None else check_real("eta", eta, above=0)
         self.activation = check_choice("activation", activation, tuple(ACTIVATIONS))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gyral.cells.heads import heads_of_two
 from gyral.cells.initialization import orthogonal_
 from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear
 from gyral.core.checks import check_integer
@@ -60,8 +61,8 @@ class RWKV7Cell(LinearAttentionCell):
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
-        heads: H; ⌈N / 64⌉ if None.
+        hidden_size: N ≥ 2.
+        heads: H, below N; ⌈N / 64⌉ if None.
         decay_rank, rate_rank: Ranks of W_2 W_1 and A_2 A_1; 2.5 √N if None, rounded to a multiple of 32 and ≥ 32.
         gate_rank: Rank of G_2 G_1; 5 √N if None, rounded in the same way.
         layer: The place of the layer in the model, from 0, which the initial values depend on.
@@ -101,6 +102,8 @@ class RWKV7Cell(LinearAttentionCell):
         layer: int = 0,
         layers: int | None = None,
     ) -> None:
+        check_integer("hidden_size", hidden_size)
+        heads = heads_of_two(-(-hidden_size // self.head_size) if heads is None else heads, hidden_size, 1)
         super().__init__(input_size, hidden_size, heads=heads)
         self.layer = check_integer("layer", layer, minimum=0)
         self.layers = layer + 1 if layers is None else check_integer("layers", layers)

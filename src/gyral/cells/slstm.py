@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gyral.cells.heads import heads_of_two
 from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_integer, check_real
 from gyral.ops.sequences import zero_beyond
@@ -38,8 +39,8 @@ class SLSTMCell(ConvolvedCell):
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the width of the layer and of its outputs; rounded up to a multiple of H.
-        heads: H, the number of heads. The published layers have 4.
+        hidden_size: N ≥ 2, the width of the layer and of its outputs; rounded up to a multiple of H.
+        heads: H, the number of heads, below N. The published layers have 4.
         kernel_size: K ≥ 2, the number of steps in the window of the convolution. None: there is no convolution, and
             u_t = x_t.
         depth: Place of the layer in its stack, from 0, the first layer, to 1, the last; it sets the initial b_f.
@@ -67,7 +68,8 @@ class SLSTMCell(ConvolvedCell):
         depth: float = 0.0,
     ) -> None:
         check_integer("hidden_size", hidden_size)
-        width = -(-hidden_size // check_integer("heads", heads))
+        heads = heads_of_two(heads, hidden_size, heads)
+        width = -(-hidden_size // heads)
         super().__init__(input_size, heads * width)
         self.heads = heads
         self.depth = check_real("depth", depth, minimum=0, maximum=1)

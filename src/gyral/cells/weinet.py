@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import AssociativeState, DropoutMasks, RecurrentCell, kernel_zoneout
-from gyral.core.checks import check_boolean, check_real
+from gyral.core.checks import check_boolean, check_integer, check_real
 from gyral.ops import fast_weights
 
 
@@ -30,7 +30,7 @@ class WeiNetCell(RecurrentCell):
 
     Args:
         input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
+        hidden_size: N ≥ 1, with `layer_norm` N ≥ 2: a single number is normalized to zero.
         layer_norm: Whether to apply LN (Ba et al. 2016, with gain and bias).
         layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`; the dropout acts on h in the gates.
@@ -59,6 +59,7 @@ class WeiNetCell(RecurrentCell):
         zoneout: float = 0.0,
         recurrent_dropout: float = 0.0,
     ) -> None:
+        check_integer("hidden_size", hidden_size, minimum=2 if layer_norm is True else 1)
         super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
         self.weight_ih = nn.Parameter(torch.empty(7 * hidden_size, input_size))
         self.weight_hh = nn.Parameter(torch.empty(4 * hidden_size, hidden_size))

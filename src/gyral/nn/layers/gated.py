@@ -174,7 +174,7 @@ class ONLSTM(Layer):
         dropout: float = 0.0,
         bidirectional: bool = False,
         *,
-        chunk_size: int = 10,
+        chunk_size: int | None = None,
         layer_norm: bool = False,
         layer_norm_eps: float = 1e-5,
         zoneout: float = 0.0,

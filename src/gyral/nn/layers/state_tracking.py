@@ -34,7 +34,7 @@ class RotationScan(Layer):
         dropout: float = 0.0,
         bidirectional: bool = False,
         *,
-        heads: int = 4,
+        heads: int | None = None,
         angle: str = "double",
         eta: float | None = None,
         activation: str = "relu",
