@@ -44,10 +44,12 @@ goru layer_norm=true | goru capacity=fft | gru layer_norm=true | gru zoneout=0.2
 lantm group=scaling_rotation | lantm group=hyperbolic | lantm read_first=true interpolate_steps=false
 lantm weighting=softmax forget=1 | lantm weighting=softmax group=rotation | lru state_size=null
 lstm zoneout=0.25 bias=false | lstm proj_size=2 | lstm layer_norm=true zoneout=0.2 zoneout_cell=0.4 bias=false
-lstm proj_size=2 peepholes=true layer_norm=true zoneout=0.2 zoneout_cell=0.4 | mage edge_size=null edge_types=2
+lstm proj_size=2 peepholes=true layer_norm=true zoneout=0.2 zoneout_cell=0.4 | mlstm_large hidden_size=10
+mage edge_size=null edge_types=2
 mage_gru edge_size=null edge_attention=true | mage_gru carry=linked | ntm initial_memory=learned
 ntm initial_memory=random | ntm initial_memory=learned_constant | ntm write_heads=2 max_shift=2
-on_lstm layer_norm=true | on_lstm chunk_size=1 zoneout=0.2 layer_norm=true | rnn nonlinearity=relu | rnn layer_norm=true
+on_lstm layer_norm=true | on_lstm hidden_size=11 | on_lstm chunk_size=1 zoneout=0.2 layer_norm=true
+rnn nonlinearity=relu | rnn layer_norm=true
 rum layer_norm=true | rum zoneout=0.25 | rum lambd=-0.3 | rum lambd=1.0 eta=1.0 | rum lambd=1.0 layer_norm=true
 rum lambd=1.0 layer_norm=true update_gate=false activation=tanh | rum lambd=0.5 eta=0.3 layer_norm=true zoneout=0.2
 rum update_gate=false eta=1.0 activation=softsign | s5 state_size=null | urnn learned_initial_state=true
