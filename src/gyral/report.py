@@ -25,7 +25,7 @@ from gyral.runs.directory import Run, load_run
 
 LIST = "list"  # the value of figure= that lists the figures of a run
 OF_TABLES = {  # options that figures do not have, with their defaults
-    **{"sweep": None, "columns": None, "only": None, "records": None},
+    **{"sweep": None, "columns": None, "records": None},
     **{"runs": False, "all": False, "missing": True, "watch": False},
 }
 PLOT_OPTIONS = ("plot", "x", "y", "log", "seeds")  # that need a file to draw
@@ -47,11 +47,11 @@ def report(config: DictConfig) -> None:
         reason = f"draws nothing without save=<file>, which ends in one of {', '.join(FIGURE_SUFFIXES)}"
         raise OptionError(unused[0], config[unused[0]], reason)
     columns, only = read_names("columns", config.columns), read_names("only", config.only)
+    if only and (config.sweep is None or config.figure is not None):
+        raise OptionError("only", config.only, "chooses runs of sweep=<name or directory>, and is no option of figures")
     for name, default in OF_TABLES.items() if config.figure is not None else ():
         if config[name] != default:
             raise OptionError(name, config[name], "is an option of tables, not of figures")
-    if only and config.sweep is None:
-        raise OptionError("only", config.only, "chooses runs of sweep=<name or directory>")
     if config.width is not None and not any(path.suffix in (".tex", *FIGURE_SUFFIXES) for path in saved):
         raise OptionError("width", config.width, "needs save=<file> with a table (.tex) or a plot (.pdf, .svg, .png)")
     if config.records == "":

@@ -54,6 +54,8 @@ def test_the_known_sections_are_those_of_the_primary_file() -> None:
 @pytest.mark.parametrize("group", sorted({*CHOSEN} - {*SECTIONS}))
 def test_a_file_with_options_of_several_sections_needs_its_package(group: str) -> None:
     assert refused(f"{group}/mine", "optimizer:\n  lr: 0.1\n").startswith(NO_PACKAGE.format(group))
+    for begin in ("# My options\n# @package _global_\n", f"# @package {group}\n", "# @package _group_\n"):
+        assert refused(f"{group}/mine", f"{begin}optimizer:\n  lr: 0.1\n").startswith(NO_PACKAGE.format(group))
     assert refused(f"{group}/late", f"optimizer:\n  lr: 0.1\n{GLOBAL}").startswith(NO_PACKAGE.format(group))
     write(f"{group}/right", f"{GLOBAL}optimizer:\n  lr: 0.1\n")
     assert own_files.load(f"{group}/right")[1] == {"package": "_global_"}
@@ -92,6 +94,7 @@ def test_a_misspelt_section_is_refused(content: str, said: str) -> None:
         ("[scheduler: null]", "scheduler: null: write `override /scheduler: null`"),
         ("[cell@model.cell: gru]", "cell@model.cell: gru: write `/cell@model.cell: gru`"),
         ("[override cell@model.cell: gru]", "override cell@model.cell: gru: write `override /cell@model.cell: gru`"),
+        ("[/cell: gru]", "/cell: gru: write `/cell@model.cell: gru`"),
         ("[override /tsk: recall]", "override /tsk: recall: no such group; did you mean task? must be one of "),
         ("[override /task: recal]", "override /task: recal: there is no task of this name; `gyral train --help task`"),
         ("[_bse]", "_bse: there is no file experiment/_bse.yaml"),
@@ -110,12 +113,14 @@ def test_right_files_compose() -> None:
     write("experiment/mine", f"{GLOBAL}defaults: {entries}\npaths:\n  data_dir: corpora\n")
     write("optimizer/mine", "# @package optimizer\n_target_: torch.optim.Adam\nlr: 0.5\n")
     write("scheduler/mine", f"{GLOBAL}scheduler:\n  _target_: own.Own\n")
+    write("model/larger", "defaults: [_base, /cell: gru, _self_]\ncell:\n  hidden_size: 9\n")
     write("cell/small", "defaults: [gru, _self_]\nhidden_size: 4\n")
     config = gyral.compose(["experiment=mine", "scheduler=mine", "model=small"])
     assert (config.seed, config.optimizer.lr, config.paths.data_dir) == (5, 0.5, "corpora")
     assert config.task._target_.endswith(".RecallTask")
     assert config.scheduler._target_ == "own.Own"
     assert config.model.cell.hidden_size == 4
+    assert gyral.compose(["model=larger"]).model.cell.hidden_size == 9
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_only_the_first_failure_is_reported_and_further_calls_are_made(caplog: p
         assert output.call(refuse, "invalid literal\nand more") is None
         assert output.call(refuse, "no space") is None
         assert output.call(divmod, 7, 2) == (3, 1)
-    assert [record.message for record in caplog.records] == ["the plot: invalid literal; loss.png is missing"]
+    assert [record.message for record in caplog.records] == ["the plot: invalid literal and more; loss.png is missing"]
     assert output.failed
 
 

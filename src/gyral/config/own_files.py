@@ -92,14 +92,15 @@ def _check_package(file: Path, group: str, config: DictConfig, package: str | No
     for key in keys:
         if suggest_name(key, [DEFAULTS]):
             raise UserError(f"{shown(file)}: {key}: did you mean {DEFAULTS}?")
-    if package is None and group in CHOSEN and group not in SECTIONS:
+    is_in_group = package in (None, "_group_", group)
+    if is_in_group and group in CHOSEN and group not in SECTIONS:
         raise UserError(
             f"{shown(file)}: must begin with the line `{GLOBAL}`; without it, its options are in a section {group}, "
             "which nothing reads"
         )
-    if package not in (None, group) and group in ("cell", "model", "task"):
+    if not is_in_group and group in ("cell", "model", "task"):
         raise UserError(f"{shown(file)}: must not have the line `{HEADER} {package}`; its options are those of {group}")
-    if package in (None, group):
+    if is_in_group:
         if keys == [group] and group in SECTIONS:
             reason = f"its options are in the section {group} already; remove the line `{group}:` and the indentation"
             raise UserError(f"{shown(file)}: {group}: {reason}")
@@ -144,8 +145,10 @@ def _fault_of_default(group: str, key: str | None, value: Any) -> str | None:
     is_folder = any((folder / group / name).is_dir() for folder in config_folders())
     if name in names and not is_absolute and not is_folder:  # in the group of the file
         return f"write `{right if not at or overrides else right.removeprefix('override ')}`"
+    if name == "cell" and not at and not overrides:
+        return None if group in SECTIONS else f"write `/cell@model.cell: {value}`"
     if name in names and not at and not overrides:
-        return f"write `{right}`, because every experiment has a {name} already" if name != "cell" else None
+        return f"write `{right}`, because every experiment has a {name} already"
     if is_absolute and name not in names and name.partition("/")[0] != "hydra":
         return f"no such group; {suggest_name(name, names)}must be one of {', '.join(names)}"
     values = value if isinstance(value, list) else [value]
