@@ -128,13 +128,13 @@ class Operator:
         found = [*results, *saved]
         for index, tensor in enumerate(found):
             if tensor is None:  # which an operator cannot return
-                found[index] = results[0].new_empty(())
+                found[index] = results[0].new_zeros(())
         return found
 
     def _fake(self, *given: Value) -> list[Tensor]:
         kernels, arguments = self.prepare(given)
         results, saved = kernels.allocate(arguments)
-        return [results[0].new_empty(()) if tensor is None else tensor for tensor in (*results, *saved)]
+        return [results[0].new_zeros(()) if tensor is None else tensor for tensor in (*results, *saved)]
 
     def _backward(
         self,
