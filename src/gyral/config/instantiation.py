@@ -196,7 +196,7 @@ def _check_value(option: str, value: Any, hint: Any) -> None:
 def _with_null(reason: str, hint: Any) -> str:
     """Return the reason why a value is refused; if the type hint of its option allows null, it says so."""
     allows = type(None) in get_args(hint) and "null" not in reason
-    return reason.replace("must be ", "must be null or ", 1) if allows else reason
+    return re.sub(r"^(did you mean .*\? )?must be ", r"\1must be null or ", reason) if allows else reason
 
 
 def _hint_of(section: Any, option: str) -> Any:
