@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from gyral import load
@@ -196,3 +197,22 @@ def test_the_weights_of_another_run_are_data(tmp_path: Path, monkeypatch: pytest
     shutil.rmtree("first")
     Path("third").rename("first")
     assert f"weights={tmp_path / 'first'}: has another content" in invoke("resume=second").error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["babi", "logical_inference"])
+def test_a_run_on_published_data_is_not_evaluated_on_generated_data(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [word for word in RUN if not word.startswith("task")]
+    small = {"babi": ["task.size=1k"], "logical_inference": ["task.generated=true"]}[task]
+    words = [*words, f"task={task}", *small, "task.batch_size=8", "trainer.max_steps=2", f"paths.data_dir={tmp_path}"]
+    run = train(tmp_path / "run", *words, "trainer.val_check_interval=2")
+    for checkpoint in run.glob("checkpoints/*.ckpt"):
+        content = torch.load(checkpoint, weights_only=True)
+        assert 1 in content["substitutes"].values()
+        content["substitutes"] = dict.fromkeys(content["substitutes"], 0.0)  # as if it were from the published data
+        torch.save(content, checkpoint)
+    error = invoke(f"run={run}", entry="evaluate").error
+    assert "was trained on other data (" in error
+    assert "=1) than" not in error

@@ -155,7 +155,6 @@ def test_a_timer_ends_a_run() -> None:
     words = ("trainer.max_steps=1000000", "trainer.val_check_interval=1000000")
     outcome = run_with("callbacks", f"{CALLBACKS}.Timer", {"duration": {"seconds": 1}}, *words)
     assert outcome.status == 0, outcome.err
-    assert "Time limit reached" in outcome.err
     assert Path("run/DONE").exists()
 
 

@@ -110,7 +110,7 @@ def test_loggers_fail_one_by_one_and_another_logs(tmp_path: Path, monkeypatch: p
     absent = f"+logger.absent._target_={__name__}.unavailable"
     outcome = invoke(*options, "logger=tensorboard", *own, absent, f"hydra.run.dir={tmp_path}/run")
     for said in (
-        "logger.failing: no route to the server; metrics.csv has all metrics",
+        "logger.failing: no route to the server and more; metrics.csv has all metrics",
         "logger.hanging: no answer in 0.2 seconds; metrics.csv has all metrics",
         "logger.absent: the server is being upgraded; metrics.csv has all metrics",
         "logger.tensorboard: ",

@@ -126,6 +126,12 @@ def load_run(directory: Path, trust: Any = None, option: str = "run") -> Run:
     return run
 
 
+def moved_data() -> dict[str, str]:
+    """Return the places of data on the command line of a run that resumes, by the keys of the options."""
+    given = HydraConfig.get().overrides.task
+    return {key_of(each): each.partition("=")[2] for each in given if key_of(each).startswith("task.")}
+
+
 def with_data_at(run: Run, places: Mapping[str, str]) -> Run:
     """Return a saved run whose data are at other places.
 
@@ -347,9 +353,8 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
     if config.resume is not None:
         run = load_run(directory, config.get("trust"), "resume")
         given = [o for o in HydraConfig.get().overrides.task if not o.startswith(("resume=", "trust="))]
-        moved = {key_of(o): o.partition("=")[2] for o in given if key_of(o).startswith("task.")}
-        run = with_data_at(run, moved)
-        given = [o for o in given if key_of(o) not in moved]
+        run = with_data_at(run, moved_data())
+        given = [override for override in given if key_of(override) not in moved_data()]
         extra = [override for override in given if not override.startswith(f"{BUDGET}=")]
         if extra:
             reason = f"uses the run's saved configuration, with {BUDGET}=<more steps> at most; leave out {extra[0]}"

@@ -326,7 +326,17 @@ class Task(LightningModule, ABC, Generic[Data]):
             if hasattr(module, "after_optimizer_step"):
                 module.after_optimizer_step(self.global_step + 1, optimizer)  # Lightning counts the step afterwards
 
+    def substitutes(self) -> dict[str, float]:
+        """Return the metrics of `remarks`, which are not zero if the data are other data than the configuration names.
+
+        Which data these are depends on the files that the data folder has. Checkpoints contain the metrics, so that no
+        checkpoint is evaluated or trained on generated data in place of published data, or the other way round.
+        """
+        metrics = self.data_metrics() if self.remarks else {}
+        return {remark.name: float(metrics[remark.name]) for remark in self.remarks if remark.name in metrics}
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["substitutes"] = self.substitutes()
         checkpoint["losses_since_logged"] = self._unlogged_losses()
         self.optimization.save(checkpoint)
 

@@ -243,9 +243,16 @@ def validate_checkpoint(task: Task, path: Path) -> int:
     """Check that a checkpoint is of this task and model, and return its number of optimizer steps.
 
     Raises:
-        OptionError: the file is not a usable checkpoint, or names or shapes of weights differ.
+        OptionError: the file is not a usable checkpoint, or is of other data, or names or shapes of weights differ.
     """
     checkpoint = load_checkpoint(path)
+    if checkpoint.get("substitutes", task.substitutes()) != task.substitutes():  # older versions saved none
+        trained, here = (
+            ", ".join(f"{name}={value:g}" for name, value in each.items())
+            for each in (checkpoint["substitutes"], task.substitutes())
+        )
+        reason = f"was trained on other data ({trained}) than the data folder has here ({here})"
+        raise OptionError("checkpoint", path, f"{reason}; put the data of the run where its config.yaml has data_dir")
     saved = {name: tuple(value.shape) for name, value in checkpoint["state_dict"].items()}
     expected = {name: tuple(value.shape) for name, value in task.state_dict().items()}
     for name in sorted({*saved, *expected}):

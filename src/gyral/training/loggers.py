@@ -197,7 +197,7 @@ def _arguments(parameters: Mapping[str, Parameter], node: Any, run: Run | None) 
         run: the run.
     """
     arguments: dict[str, Any] = {}
-    if "run" in parameters and parameters["run"].annotation in (Run, Parameter.empty) and "run" not in node:
+    if "run" in parameters:
         arguments["run"] = run
     if "save_dir" in parameters and node.get("save_dir") is None:
         arguments["save_dir"] = None if run is None else str(run.directory)

@@ -27,8 +27,10 @@ from gyral.runs.directory import (
     Run,
     find_checkpoint,
     load_run,
+    moved_data,
     read_results,
     resolve,
+    with_data_at,
     with_saved_interval,
 )
 from gyral.runs.saved_files import read_config
@@ -102,7 +104,7 @@ def join(config: DictConfig, group: "Group") -> dict[str, Any]:
         if not starts:
             return read_results(directory)
         if config.resume is not None:
-            config = load_run(directory, config.get("trust"), "resume").config
+            config = with_data_at(load_run(directory, config.get("trust"), "resume"), moved_data()).config
         wanted = resolve(config)
         if config.resume is None and (directory / CONFIG).is_file():
             wanted = with_saved_interval(as_config(read_config(directory / CONFIG)), wanted, directory)
