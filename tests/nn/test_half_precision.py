@@ -30,7 +30,7 @@ def error(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found.double() - expected).norm() / expected.norm())
 
 
-@pytest.mark.named("S4D", "ExpRNN", "MLSTMLarge")
+@pytest.mark.named("S4D", "S5", "MLSTMLarge")
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_4000_steps_in_bfloat16(name: str) -> None:
