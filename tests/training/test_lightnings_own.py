@@ -139,7 +139,8 @@ WORKING: dict[str, tuple[dict[str, Any], Callable[[Outcome], None]]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["EarlyStopping", *(pytest.param(each, marks=slow) for each in [*WORKING][1:])])
+@slow
+@pytest.mark.parametrize("name", WORKING)
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Lightning's own
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -182,7 +183,7 @@ def test_a_checkpoint_of_lightning_needs_no_other_callback() -> None:
     ("name", "options", "reason"),
     [
         ("GradientAccumulationScheduler", {"scheduling": {0: 2}}, "trainer.accumulate_grad_batches"),
-        ("StochasticWeightAveraging", {"swa_lrs": 0.1}, "callbacks=averaging"),
+        pytest.param("StochasticWeightAveraging", {"swa_lrs": 0.1}, "callbacks=averaging", marks=slow),
         pytest.param("ModelPruning", {"pruning_fn": "l1_unstructured"}, "one epoch", marks=slow),
         pytest.param("BatchSizeFinder", {}, "an option of the task", marks=slow),
         pytest.param("SpikeDetection", {}, "callbacks.finite_guard", marks=slow),

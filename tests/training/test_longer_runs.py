@@ -159,6 +159,19 @@ def test_a_curriculum_that_follows_the_validations_is_that_of_a_long_run(tmp_pat
 
 
 @pytest.mark.slow
+def test_a_job_continues_a_shorter_one_from_before_its_end(tmp_path: Path) -> None:
+    words = (*RUN, "trainer.val_check_interval=3", "callbacks=averaging", "callbacks.averaging.start=2", "seed=3")
+    command = ("-m", *words, f"hydra.sweep.dir={tmp_path / 'sweep'}")
+    assert invoke(*command, "trainer.max_steps=8").status == 0
+    [short] = (path.parent for path in tmp_path.glob("sweep/**/DONE"))
+    outcome = invoke(*command, "trainer.max_steps=12")
+    assert "Continuing the run of 8 steps" in outcome.err
+    [longer] = (path.parent for path in tmp_path.glob("sweep/**/DONE") if path.parent != short)
+    check_the_same_end(longer, train(tmp_path / "long", *words, "trainer.max_steps=12"))
+    assert (short / "checkpoints" / "step_8").is_dir(), "the shorter run stays"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["in_validation", "in_test"])
 def test_a_run_that_was_killed_at_its_end_is_made_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
