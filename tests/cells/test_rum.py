@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+import gyral
 from gyral.cells.base import HiddenState
 from gyral.cells.rum import AssociativeState, RUMCell
 from gyral.core.errors import OptionError
@@ -499,3 +500,19 @@ def test_bad_options_are_refused_in_one_line(given: tuple[str, Any]) -> None:
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(TypeError, match="epsilon"):
         RUMCell(X, N, epsilon=1e-5)
+
+
+@pytest.mark.parametrize("lambd", [0.0, 1.0])
+def test_vectors_whose_squares_overflow_count_as_zero_on_both_backends(lambd: float) -> None:
+    """The rotation is then the identity. Their products are infinite, and infinity times zero is no number."""
+    layers = [gyral.RUM(3, 8, lambd=lambd, backend=backend) for backend in ("reference", "fused")]
+    layers[1].load_state_dict(layers[0].state_dict())
+    inputs = 1e20 * torch.randn(12, 4, 3)
+    found = []
+    for layer in layers:
+        given = inputs.clone().requires_grad_()
+        outputs, _ = layer(given)
+        found.append((outputs, torch.autograd.grad(outputs.sum(), given)[0]))
+    assert all(tensor.isfinite().all() for tensor in found[1])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5 * float(other.detach().abs().max()))

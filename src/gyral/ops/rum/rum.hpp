@@ -254,7 +254,8 @@ struct Scan {
             th += tau[i] * h[i];
         }
         Real inverse_e = inverse_norm(ee), inverse_tau = inverse_norm(tt), cosine = et * inverse_e * inverse_tau;
-        if (inverse_e == 0 || inverse_tau == 0) inverse_e = inverse_tau = 0, cosine = 1;
+        // products of vectors that are too long overflow, and infinity times zero is no number
+        if (inverse_e == 0 || inverse_tau == 0) inverse_e = inverse_tau = eh = th = 0, cosine = 1;
         const Rotation<Real> rotation = make_rotation(e, tau, size, inverse_e, inverse_tau, cosine, across);
         const Real alpha = eh * inverse_e, beta = rotation.obtuse ? dot(rotation.w, h, size) : th * inverse_tau;
         saved[INVERSE_E] = inverse_e;
