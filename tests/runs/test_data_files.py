@@ -12,9 +12,10 @@ from omegaconf import OmegaConf
 
 from gyral import load
 from gyral.core import digests as data_digests
-from gyral.core.digests import digest_of, files_of
+from gyral.core.digests import digest_of
 from gyral.core.errors import OptionError
 from gyral.runs import data_files
+from gyral.runs.data_files import files_of
 from gyral.runs.directory import load_run
 from tests.helpers.running import SMALL_TEXT, compose_choices, invoke, train
 from tests.training.test_longer_runs import RUN

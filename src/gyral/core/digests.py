@@ -5,47 +5,17 @@ for it; the digests of large files are kept in the user's cache, too, while size
 """
 
 import functools
-import glob
 import hashlib
 import json
-import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from gyral.core.cache import cache_directory
 from gyral.core.files import write_atomically
-from gyral.core.inputs import find_fault, path_of
 
 LARGE = 2**26  # bytes; reading as much takes a tenth of a second
-SLICE = re.compile(r"(.*?)(\[\d*:\d*\])?", re.DOTALL)  # train.tsv[:900] names the first 900 examples of a file
-
-
-def files_of(value: Any) -> list[tuple[str, Path]]:
-    """Return the files that the value of an option names, each with its name in the digest.
-
-    Args:
-        value: a path of a file or of a folder, a pattern of paths, or a list of them; each may end with a slice.
-
-    Returns:
-        the files; of a folder, all files in it. Empty for any other value.
-    """
-    if isinstance(value, list | tuple):
-        return [file for each in value for file in files_of(each)]
-    matched = SLICE.fullmatch(str(value))
-    assert matched is not None, "every text matches"
-    if not matched[1]:
-        return []
-    path = path_of(matched[1])
-    with suppress(OSError, ValueError):  # a name that no file can have
-        if path.is_dir():
-            inside = sorted(each for each in path.rglob("*") if each.is_file())
-            return [(each.relative_to(path).as_posix(), each) for each in inside]
-        paths = [path] if path.exists() else [Path(name) for name in sorted(glob.glob(str(path)))]
-        return [("", each) for each in paths if find_fault(each) is None]
-    return []
 
 
 def digest_of(files: Sequence[tuple[str, Path]]) -> str:
@@ -88,10 +58,3 @@ def _read(states: Sequence[tuple[str, str, int, int]]) -> str:
     return hashlib.sha256(
         "".join(f"{digest}  {name}\n" for digest, name in digests).encode("utf-8", "replace")
     ).hexdigest()
-
-
-def absolute(value: Any) -> Any:
-    """Return the value of an option that names files with absolute paths; a value that names none is returned as is."""
-    if isinstance(value, list | tuple):
-        return [absolute(each) for each in value]
-    return os.path.abspath(os.path.expanduser(str(value))) if files_of(value) else value

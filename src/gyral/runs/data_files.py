@@ -5,8 +5,11 @@ corpus that is downloaded, `data_dir`, is no such option: it may differ from mac
 are plain values.
 """
 
+import glob
 import os
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from inspect import Parameter
 from pathlib import Path
 from typing import Any, get_args
@@ -16,13 +19,46 @@ from hydra.utils import get_object
 
 from gyral.config.plain import Loader
 from gyral.config.roles import DATA_DIR
-from gyral.core.digests import absolute, digest_of, files_of
 from gyral.core.errors import OptionError
+from gyral.core.inputs import find_fault, path_of
 from gyral.core.signatures import parameters_of
 
 SECTION, WEIGHTS = "task", "weights"
+SLICE = re.compile(r"(.*?)(\[\d*:\d*\])?", re.DOTALL)  # train.tsv[:900] names the first 900 examples of a file
 SIGNS = frozenset("~*?[")  # of paths that are patterns, or have a home directory or a slice
 CHECKPOINTS = ("checkpoints/best.ckpt", "checkpoints/last.ckpt")  # of which a run takes its weights
+
+
+def files_of(value: Any) -> list[tuple[str, Path]]:
+    """Return the files that the value of an option names, each with its name in the digest.
+
+    Args:
+        value: a path of a file or of a folder, a pattern of paths, or a list of them; each may end with a slice.
+
+    Returns:
+        the files; of a folder, all files in it. Empty for any other value.
+    """
+    if isinstance(value, list | tuple):
+        return [file for each in value for file in files_of(each)]
+    matched = SLICE.fullmatch(str(value))
+    assert matched is not None, "every text matches"
+    if not matched[1]:
+        return []
+    path = path_of(matched[1])
+    with suppress(OSError, ValueError):  # a name that no file can have
+        if path.is_dir():
+            inside = sorted(each for each in path.rglob("*") if each.is_file())
+            return [(each.relative_to(path).as_posix(), each) for each in inside]
+        paths = [path] if path.exists() else [Path(name) for name in sorted(glob.glob(str(path)))]
+        return [("", each) for each in paths if find_fault(each) is None]
+    return []
+
+
+def absolute(value: Any) -> Any:
+    """Return the value of an option that names files with absolute paths; a value that names none is returned as is."""
+    if isinstance(value, list | tuple):
+        return [absolute(each) for each in value]
+    return os.path.abspath(os.path.expanduser(str(value))) if files_of(value) else value
 
 
 def data_options(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,6 +123,10 @@ def with_saved_paths(saved: Any, wanted: Any) -> Any:
 def digests(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the digests of the data of a configuration by the keys of the options that name them."""
     found = {key: _content(key, value) for key, value in data_options(values).items()}
+    if not found:
+        return {}
+    from gyral.core.digests import digest_of  # now: most runs have no files
+
     return {key: digest_of(content) for key, content in found.items() if content}
 
 
@@ -114,6 +154,8 @@ def check_digests(values: Mapping[str, Any], saved: Mapping[str, str], directory
         if owner is None or owner[name] is None or (key == WEIGHTS and not starts):
             continue
         content = _content(key, owner[name])
+        from gyral.core.digests import digest_of  # now: most runs have no files
+
         if content and digest_of(content) == digest:
             continue
         own = f"the data of the run in {directory}, whose SHA-256 is {digest[:16]}…"

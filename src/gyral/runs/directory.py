@@ -30,7 +30,6 @@ from gyral.core.inputs import find_fault
 from gyral.core.locks import lock_file
 from gyral.core.measures import LARGEST, Measure, Remark
 from gyral.core.signatures import parameters_of
-from gyral.runs.before_end import undo_end
 from gyral.runs.data_files import check_digests, digests, make_paths_absolute, relocate, with_saved_paths
 from gyral.runs.measures import FILE as MEASURES
 from gyral.runs.measures import write_measures
@@ -304,6 +303,8 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
     if run.is_longer:
         _write_length(run)
     if run.checkpoint is not None:
+        from gyral.runs.before_end import undo_end  # now: a new run has no end
+
         undo_end(run.directory, run.config.trainer.max_steps)
     (run.directory / FAILED).unlink(missing_ok=True)
     for unfinished in run.directory.glob("*.tmp"):  # of a process that was killed while it wrote a file

@@ -25,7 +25,6 @@ from gyral.config.plain import as_config
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.files import replace_when_written
-from gyral.runs.before_end import folder_before_end, remove_other_ends
 from gyral.runs.data_files import make_paths_absolute
 from gyral.runs.directory import (
     BEST_CHECKPOINT,
@@ -218,6 +217,8 @@ def prepare_start(task: Task, run: Run) -> int:
         UserError: a checkpoint that does not fit.
     """
     if run.checkpoint is not None:
+        from gyral.runs.before_end import folder_before_end, remove_other_ends  # now: a new run has no end
+
         step = validate_last(task, run.directory)
         remove_other_ends(run.directory, step)
         before_end = folder_before_end(run.directory, step) / Path(LAST_CHECKPOINT).name

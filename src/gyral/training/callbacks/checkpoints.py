@@ -14,7 +14,6 @@ from pytorch_lightning.callbacks import Checkpoint
 from gyral.core import collectives
 from gyral.core.checks import check_integer
 from gyral.core.signals import Interrupted, stop
-from gyral.runs.before_end import folder_before_end, link_or_copy
 from gyral.runs.directory import BEST_CHECKPOINT, LAST_CHECKPOINT
 from gyral.training import compat
 from gyral.training.callbacks.finite_guard import NonFiniteError
@@ -136,6 +135,8 @@ class Checkpoints(Checkpoint):
 
     def _save_before_end(self, trainer: Trainer) -> None:
         """Keep the last and the best checkpoint as they are before the validation with which the run ends."""
+        from gyral.runs.before_end import folder_before_end, link_or_copy  # now: most runs end with one of the interval
+
         directory = Path(trainer.default_root_dir)
         folder, best = folder_before_end(directory, trainer.global_step), directory / BEST_CHECKPOINT
         if collectives.rank() == 0:
