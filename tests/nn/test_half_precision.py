@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
+import gyral
 from docs.uses import COMPLEX, LAYERS
 from tests.helpers.running import ROOT
 
@@ -20,6 +21,15 @@ OTHERS = {  # the layers that are left out, with the reasons of docs/how-to/laye
 }
 OPTIONS: dict[str, dict[str, Any]] = {"SLiCE": {"dt": 0.01}}  # with dt = 1 the state of 4,000 steps overflows
 NAMES = [pytest.param(name, id=name) for name in LAYERS if name not in OTHERS]
+
+
+@torch.no_grad()
+def test_a_real_orthogonal_matrix_in_bfloat16() -> None:
+    """Rounded to bfloat16 it is not orthogonal: the hidden vector grew in every step, to 5 times its length."""
+    layer = gyral.EURNN(X, N, is_complex=False, dtype=torch.bfloat16)
+    inputs = torch.randn(1000, 1, X).bfloat16()
+    outputs, _ = layer(inputs)
+    assert error(outputs, layer.double()(inputs.double())[0]) <= 0.01
 
 
 def made(name: str) -> Any:
