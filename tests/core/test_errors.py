@@ -28,16 +28,6 @@ def train_sentencepiece() -> None:
     trainer.train(sentence_iterator=iter(["a b c"]), model_writer=BytesIO(), vocab_size=5000, minloglevel=2)
 
 
-def ask_optuna() -> None:
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study()
-    for choices in ([4, 8], [4, 8, 16]):
-        study.ask({"size": optuna.distributions.CategoricalDistribution(choices)})
-    optuna.trial.Trial(study, 0).suggest_categorical("size", [1])
-
-
 def load_weights() -> None:
     torch.nn.Linear(2, 3).load_state_dict({"weight": torch.zeros(4, 5), "gain": torch.zeros(1)})
 
