@@ -17,7 +17,7 @@ from gyral.config.plain import plain_values
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.measures import printed
-from gyral.runs.directory import load_run, with_data_at
+from gyral.runs.directory import load_run, places_of_data, with_data_at
 from gyral.runs.evaluation_report import EvaluationReport, Request, output_file
 from gyral.runs.names import model_name
 from gyral.runs.summary import print_metrics
@@ -35,7 +35,7 @@ def evaluate(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, f
     if OmegaConf.is_missing(config, "run") or config.run is None:
         raise OptionError("run", "<nothing>", "must be a run directory")
     split = check_choice("split", config.split, ("train", "val", "test"))
-    moved = {key: value for key, value in (given or {}).items() if key.startswith("task.")}
+    moved = places_of_data(given or {})
     given = given and {key: value for key, value in given.items() if key not in moved}
     path = output_file(config.save) if given == {} else None  # what a task offers may write other files
     run = with_data_at(load_run(Path(config.run), config.trust), moved)

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from gyral.config import offers
 from gyral.core.errors import OptionError
-from gyral.runs.directory import load_run, with_data_at
+from gyral.runs.directory import load_run, places_of_data, with_data_at
 
 log = logging.getLogger(__name__)
 OWN = ("run", "checkpoint", "trust")  # the other options are those that the task of the run offers
@@ -28,7 +28,7 @@ def generate(config: DictConfig, given: Mapping[str, str] | None) -> None:
     """
     if config.run is None:
         raise OptionError("run", "<nothing>", "must be a run directory")
-    moved = {key: value for key, value in (given or {}).items() if key.startswith("task.")}
+    moved = places_of_data(given or {})
     given = given and {key: value for key, value in given.items() if key not in moved}
     run = with_data_at(load_run(Path(config.run), config.trust), moved)
 

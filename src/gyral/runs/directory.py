@@ -125,10 +125,14 @@ def load_run(directory: Path, trust: Any = None, option: str = "run") -> Run:
     return run
 
 
+def places_of_data(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options among others that name the place of data: those of the task."""
+    return {key: value for key, value in given.items() if key.startswith("task.")}
+
+
 def moved_data() -> dict[str, str]:
     """Return the places of data on the command line of a run that resumes, by the keys of the options."""
-    given = HydraConfig.get().overrides.task
-    return {key_of(each): each.partition("=")[2] for each in given if key_of(each).startswith("task.")}
+    return places_of_data({key_of(each): each.partition("=")[2] for each in HydraConfig.get().overrides.task})
 
 
 def with_data_at(run: Run, places: Mapping[str, str]) -> Run:
@@ -354,8 +358,9 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
     if config.resume is not None:
         run = load_run(directory, config.get("trust"), "resume")
         given = [o for o in HydraConfig.get().overrides.task if not o.startswith(("resume=", "trust="))]
-        run = with_data_at(run, moved_data())
-        given = [override for override in given if key_of(override) not in moved_data()]
+        moved = moved_data()
+        run = with_data_at(run, moved)
+        given = [override for override in given if key_of(override) not in moved]
         extra = [override for override in given if not override.startswith(f"{BUDGET}=")]
         if extra:
             reason = f"uses the run's saved configuration, with {BUDGET}=<more steps> at most; leave out {extra[0]}"

@@ -207,7 +207,7 @@ class Task(LightningModule, ABC, Generic[Data]):
 
     def training_step(self, batch: Any, index: int) -> Tensor:
         outputs = self(batch)
-        # without targets of its own, a process need not compute a loss
+        # A process whose rows have no targets skips the loss: others may have some.
         loss = self.loss(outputs, batch) if self._weight else 0 * outputs.sum()
         if self._weight != 1:
             loss = loss * self._weight

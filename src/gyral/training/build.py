@@ -41,15 +41,6 @@ from gyral.training.ddp.strategy import ClusterEnvironment
 MAX_THREADS = 1024  # the system refuses some tens of thousands, and ends the process
 MAX_STEPS = 10**12
 INPUT_SIZE = 8  # of a cell that is made to check its options
-# callbacks of Lightning that would change nothing in a run or end it, by the names of their classes
-UNSUITABLE = {
-    "BackboneFinetuning": "a task here has no part named backbone",
-    "BatchSizeFinder": "the batch size is an option of the task, which the configuration of the run has to name",
-    "GradientAccumulationScheduler": "a run is one epoch; set trainer.accumulate_grad_batches",
-    "ModelPruning": "it prunes weights at the ends of epochs, and a run is one epoch",
-    "SpikeDetection": "Lightning 2.6 itself fails in it; callbacks.finite_guard ends a run whose loss is not finite",
-    "StochasticWeightAveraging": "it averages over epochs, and a run is one epoch; use callbacks=averaging",
-}
 
 
 def configure_process(config: DictConfig) -> None:
@@ -279,8 +270,8 @@ def build_callbacks(config: DictConfig, task: Task | None = None) -> list[Callba
     config = without_removed_callbacks(config)
     for name, node in (config.callbacks or {}).items():
         package, _, kind = str(node.get("_target_")).rpartition(".")
-        if package.partition(".")[0] == "pytorch_lightning" and kind in UNSUITABLE:
-            raise OptionError(f"callbacks.{name}._target_", node._target_, f"does not work here: {UNSUITABLE[kind]}")
+        if package.partition(".")[0] == "pytorch_lightning" and (reason := compat.UNSUITABLE.get(kind)):
+            raise OptionError(f"callbacks.{name}._target_", node._target_, f"does not work here: {reason}")
     callbacks = [make(config, f"callbacks.{name}") for name in config.callbacks or {}]
     for name, callback in zip(config.callbacks or {}, callbacks, strict=True):
         _check_made(callback, Callback, config, f"callbacks.{name}")

@@ -30,6 +30,16 @@ STEP_HOOKS = (
     "on_train_batch_end",
 )
 
+# callbacks of Lightning that would change nothing in a run or end it, by the names of their classes
+UNSUITABLE = {
+    "BackboneFinetuning": "a task here has no part named backbone",
+    "BatchSizeFinder": "the batch size is an option of the task, which the configuration of the run has to name",
+    "GradientAccumulationScheduler": "a run is one epoch; set trainer.accumulate_grad_batches",
+    "ModelPruning": "it prunes weights at the ends of epochs, and a run is one epoch",
+    "SpikeDetection": "Lightning 2.6 itself fails in it; callbacks.finite_guard ends a run whose loss is not finite",
+    "StochasticWeightAveraging": "it averages over epochs, and a run is one epoch; use callbacks=averaging",
+}
+
 
 class NoProfiler(PassThroughProfiler):
     """Lightning's profiler that measures nothing, without its 60 generators per training step."""

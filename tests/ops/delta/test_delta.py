@@ -172,6 +172,18 @@ def test_results_do_not_depend_on_the_number_of_threads(decays: str) -> None:
     assert_close(found[0], found[2], 0.0)
 
 
+@for_each("erases", [False, True])
+def test_gradients_of_strong_decays_do_not_cancel(erases: bool) -> None:
+    """They are as small as the decays, so that differences of sums in float32 would have no digit of them."""
+    for sizes in SIZES[2:4]:
+        given = drawn(sizes, "vector", erases)
+        given["decay"] = given["decay"].clamp(max=0) / 10 - 12
+        found, exact = found_by(delta_scan, given, {}, torch.float32), found_by(step_by_step, given, {})
+        of_decay = 2 + [*given].index("decay")
+        error = (found[of_decay] - exact[of_decay]).abs().max() / exact[of_decay].abs().max()
+        assert error < 2e-5, error
+
+
 def test_any_memory_layout_and_an_empty_batch() -> None:
     given = drawn((5, 4, 2, 2, 4, 3, 2), "vector", True)
     strided = {name: tensor.mT.contiguous().mT for name, tensor in given.items()}

@@ -639,21 +639,25 @@ template <class Real> struct Scan {
             across(K, [&](Index c) {
                 const Row decay = load(b.decay + t * K + c), q = load(b.q + t * K + c);
                 Row sum = {};
-                for (Index j = 0; j < before; ++j) {
-                    const Row k = decay * load(b.faded + j * K + c);
-                    store<Real>(b.faded + j * K + c, k);
-                    sum += b.grad_attention[t * M + j] * k;
-                    if ((j + 1) % micro == 0) add(b.across_step + (j + 1) / micro * K + c, q * sum);
+                for (Index s = 1, j = 0; s <= t; ++s) {
+                    for (; j < s * micro; ++j) {
+                        const Row k = decay * load(b.faded + j * K + c);
+                        store<Real>(b.faded + j * K + c, k);
+                        sum += b.grad_attention[t * M + j] * k;
+                    }
+                    add(b.across_step + s * K + c, q * sum);
                 }
                 for (Index j = before; j < after; ++j) sum += b.grad_attention[t * M + j] * load(b.faded + j * K + c);
                 add(b.part_q + t * K + c, sum);
                 for (Index i = before; erases && i < after; ++i) {
                     const Row r = load(b.r + i * K + c);
                     sum = Row{};
-                    for (Index j = 0; j < i; ++j) {
-                        sum -= b.grad_system[i * M + j] * load(b.faded + j * K + c);
-                        if ((j + 1) % micro == 0 && j < before) add(b.across_step + (j + 1) / micro * K + c, r * sum);
+                    Index j = 0;
+                    for (Index s = 1; s <= t; ++s) {
+                        for (; j < s * micro; ++j) sum -= b.grad_system[i * M + j] * load(b.faded + j * K + c);
+                        add(b.across_step + s * K + c, r * sum);
                     }
+                    for (; j < i; ++j) sum -= b.grad_system[i * M + j] * load(b.faded + j * K + c);
                     add(b.part_r + i * K + c, sum);
                 }
             });

@@ -49,7 +49,7 @@ def select_unmarked(added: Tensor, marks: Tensor | None, first: int = 0) -> Tens
 
 
 def marked_within(marks: Tensor | None, reach: int) -> Tensor | None:
-    """Return the marks (T, …) of twice as many steps, given those of `reach` steps up to each."""
+    """Return whether one of the last 2 · `reach` steps is marked, given whether one of the last `reach` is: (T, …)."""
     return None if marks is None else torch.cat((marks[:reach], marks[reach:] | marks[:-reach]))
 
 

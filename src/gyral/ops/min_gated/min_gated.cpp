@@ -27,6 +27,7 @@ struct Arguments {
 // The largest exponent of e: sums of two such powers and their inverses are normal numbers. A subnormal z may be flushed to
 // zero, and then 1 - z would be, too. What is lost beyond is far below the precision of 1.
 template <class Real> constexpr Real LARGEST = sizeof(Real) == 4 ? 80 : 700;
+template <class Real> constexpr Real SMALLEST = 1e-30;  // of a divisor
 
 template <class Real> inline Real positive(Real c) { return c >= 0 ? c + Real(0.5) : sigmoid(c); }
 
@@ -47,23 +48,21 @@ template <class Real> struct GRU {
 // which makes their first terms negligible.
 template <class Real> struct LSTM {
     static constexpr Index gates = 2;
-    Real z, kept, forget, write;
-    bool is_shifted;
+    Real one, z, kept, forget, write;
 
     LSTM(Real f, Real i) {
         const Real shift = std::max(std::max(-f, -i) - LARGEST<Real>, Real(0));
-        is_shifted = shift > 0;
-        const Real one = is_shifted ? Real(0) : Real(1);
-        forget = one + exponential(-f - shift);
-        write = one + exponential(-i - shift);
+        one = shift > 0 ? Real(0) : Real(1);  // e^-shift
+        forget = one + std::max(exponential(-f - shift), SMALLEST<Real>);
+        write = one + std::max(exponential(-i - shift), SMALLEST<Real>);
         const Real inverse = 1 / (forget + write);
         z = forget * inverse;
         kept = write * inverse;
     }
     void backward(Real grad_z, Real& grad_forget, Real& grad_write) const {
         const Real common = grad_z * z * kept;
-        grad_forget = is_shifted ? -common : -common * (1 - 1 / forget);
-        grad_write = is_shifted ? common : common * (1 - 1 / write);
+        grad_forget = -common * (1 - one / forget);
+        grad_write = common * (1 - one / write);
     }
 };
 

@@ -33,6 +33,15 @@ inline void product(Index rows, Index columns, Index depth, const Real* a, Index
     });
 }
 
+template <class Real, int rows, int vectors>
+inline void add_to_rows(const Vector<Real> (&sum)[rows][vectors], Real* c, Index c_row) {
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) {
+            Real* to = c + i * c_row + j * LANES<Real>;
+            store<Real>(to, load(to) + sum[i][j]);
+        }
+}
+
 // c (rows, columns) += a b for a lower triangular a, whose row i ends with column (i + 1) * each. What is behind the end of
 // a row of a is not read, and no row of b is multiplied by it: zero times infinity is no number.
 template <class Real, int rows, int vectors>
@@ -53,12 +62,7 @@ inline void lower_rows(const Real* a, Index a_row, Index each, Index before, con
             for (int i = first; i < rows; ++i)
                 for (int j = 0; j < vectors; ++j) sum[i][j] += a[i * a_row + k] * known[j];
         }
-    c += before * c_row;
-    for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < vectors; ++j) {
-            Real* to = c + i * c_row + j * LANES<Real>;
-            store<Real>(to, load(to) + sum[i][j]);
-        }
+    add_to_rows<Real, rows, vectors>(sum, c + before * c_row, c_row);
 }
 template <class Real>
 inline void lower_product(Index count, Index each, Index columns, const Real* a, Index a_row, const Real* b, Index b_row,
@@ -91,12 +95,7 @@ inline void upper_rows(const Real* a, Index a_row, Index each, Index before, Ind
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < vectors; ++j) sum[i][j] += a[i] * known[j];
     }
-    c += before * c_row;
-    for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < vectors; ++j) {
-            Real* to = c + i * c_row + j * LANES<Real>;
-            store<Real>(to, load(to) + sum[i][j]);
-        }
+    add_to_rows<Real, rows, vectors>(sum, c + before * c_row, c_row);
 }
 template <class Real>
 inline void upper_product(Index count, Index each, Index columns, const Real* a, Index a_row, const Real* b, Index b_row,
