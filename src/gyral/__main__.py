@@ -9,7 +9,8 @@ import sys
 
 from gyral.core.commands import print_version
 from gyral.core.errors import UserError, suggest_name
-from gyral.core.streams import end_without_reader, fail, finish_output, open_streams
+from gyral.core.search_paths import leave_out_current_directory
+from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
 
 COMMANDS = {
     "train": "train a model on a task, or sweep over many",
@@ -37,6 +38,8 @@ def main() -> None:
     """Run the command that the first argument names."""
     try:
         open_streams()  # first: the imports of a command open files
+        check_directory()
+        leave_out_current_directory()  # and they may find files of the current directory
         run_command()
     except UserError as error:
         fail(str(error))

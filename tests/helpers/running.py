@@ -289,8 +289,8 @@ ENTRIES = {
 
 @contextlib.contextmanager
 def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringIO]]:
-    """Lend the process-wide state that a program uses and put it back: arguments, environment, logging, Hydra, …"""
-    argv, environment = sys.argv, dict(os.environ)
+    """Lend the process-wide state that a program uses and put it back: arguments, environment, paths, logging, …"""
+    argv, environment, paths, finders = sys.argv, dict(os.environ), sys.path[:], sys.meta_path[:]
     Plugins.instance()  # before the copies: it also registers the kinds of sources
     # as Singleton.get_state, but for what only imports change, which takes most of its time
     fixed = (Plugins, ConfigStore)
@@ -307,7 +307,7 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             yield out, err
     finally:
-        sys.argv = argv
+        sys.argv, sys.path[:], sys.meta_path[:] = argv, paths, finders
         os.environ.clear()
         os.environ.update(environment)
         os.environ.pop("WANDB_SERVICE", None)  # W&B's process of this one, which may have ended meanwhile

@@ -215,33 +215,32 @@ def stop_and_resume(directory: Path, text: tuple[str, ...]) -> Path:
 
 
 class ForkedPython:
-    """Executes `python -c <code>` in a fork of this process, which has imported everything, as `subprocess.Popen` does.
+    """Executes `python -P -c <code>` in a fork of this process, which has imported everything, as `subprocess.Popen` does.
 
     Slow tests start real processes.
     """
 
-    def __init__(self, command: list[str], env: dict[str, str], stdin: int, pass_fds: list[int]) -> None:
-        python, option, code = command
-        assert (python, option, stdin) == (sys.executable, "-c", subprocess.PIPE)
-        assert f"({pass_fds[0]})" in code, "the connection is not inherited"
-        assert {*sys.path} - {""} <= {*env["PYTHONPATH"].split(os.pathsep)}
+    def __init__(self, command: list[str], stdin: int, pass_fds: list[int]) -> None:
+        python, safe, option, code, connection, *paths = command
+        assert (python, safe, option, stdin) == (sys.executable, "-P", "-c", subprocess.PIPE)
+        assert connection == str(pass_fds[0]), "the connection is not inherited"
+        assert paths == [path for path in sys.path if path]
         self._status: int | None = None
         self._waiting = threading.Lock()
         reading, writing = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(writing)  # at its end this process ends
-            self._execute(code, env, reading)
+            self._execute(code, ["-c", connection, *paths], reading)
         os.close(reading)
         self.stdin = os.fdopen(writing, "wb")
 
     @staticmethod
-    def _execute(code: str, env: dict[str, str], reading: int) -> NoReturn:
+    def _execute(code: str, arguments: list[str], reading: int) -> NoReturn:
         try:
             sys.stdin = os.fdopen(reading)
             sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-            os.environ.clear()
-            os.environ.update(env)
+            sys.argv = arguments
             logging.getLogger().handlers.clear()  # they write to the log of the first process
             GlobalHydra.instance().clear()
             exec(code, {"__name__": "__main__"})

@@ -16,9 +16,11 @@ from typing import Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from gyral.config import own_modules
 from gyral.config import resolvers as resolvers  # registers them
 from gyral.config.errors import describe
 from gyral.config.groups import CONFIG_PATH, add_user_modules, choices, groups, list_choices
@@ -27,6 +29,7 @@ from gyral.config.overrides import MULTIRUN, defer_options
 from gyral.config.tables import SERVED
 from gyral.core.commands import print_version, program
 from gyral.core.errors import JobError, UserError, hide_passwords
+from gyral.core.search_paths import leave_out_current_directory
 from gyral.core.signals import Interrupted
 from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
 
@@ -84,6 +87,9 @@ def main(
             print_version()
             return
         os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions reach this function instead of Hydra's own printing
+        own_modules.set_command(sys.argv[1:])
+        if config_name != "train":
+            Plugins.instance()  # now: what Hydra imports from folders hydra_plugins is for training alone
         add_user_modules()
         asks = {"--help", "-h"} & set(sys.argv[1:])
         if asks and (asked := [word for word in sys.argv[1:] if word in _groups_of(file)]):
@@ -120,6 +126,7 @@ def one_line_errors() -> Iterator[None]:
     try:
         open_streams()
         check_directory()
+        leave_out_current_directory()
         yield
     except (KeyboardInterrupt, Interrupted):
         sys.exit(INTERRUPTED)

@@ -1,7 +1,6 @@
 """Configuration folders and the choices of their groups."""
 
 import logging
-import os
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -11,7 +10,7 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from gyral.config import tables
+from gyral.config import own_modules, tables
 from gyral.config.plain import yaml_fault
 from gyral.config.roles import SECTIONS
 from gyral.config.signatures import constructor_defaults
@@ -27,21 +26,17 @@ CHOSEN = (*SECTIONS, "launcher", *tables.SERVED, "debug")  # all groups of conf/
 
 
 def user_config_path() -> Path | None:
-    """Return the folder conf/ of the current directory, or None if it does not exist or is Gyral's own."""
+    """Return the folder conf/ of the current directory, or None if it does not exist, is Gyral's, or is not trusted."""
     folder = Path.cwd() / "conf"
-    return folder if folder.is_dir() and folder.resolve() != Path(CONFIG_PATH).resolve() else None
+    is_users = folder.is_dir() and folder.resolve() != Path(CONFIG_PATH).resolve()
+    return folder if is_users and own_modules.is_trusted(folder.parent) else None
 
 
 def add_user_modules() -> None:
-    """Make modules in the current directory importable, here and in child processes, if it has a folder conf/."""
-    if user_config_path() is None:
-        return
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.append(folder)
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if folder not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*paths, folder]))
+    """Make modules in the current directory importable, after all others, if it is the user's and has conf/."""
+    folder = user_config_path()
+    if folder is not None and own_modules.is_own(folder.parent) and str(folder.parent) not in sys.path:
+        sys.path.append(str(folder.parent))
 
 
 def config_folders() -> list[Path]:

@@ -12,7 +12,6 @@ Configurations that are composed from conf/ and the command line are the user's 
 
 import logging
 import re
-import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -25,6 +24,7 @@ from hydra.utils import get_object
 from omegaconf import ListConfig
 
 from gyral.config.groups import CONFIG_PATH
+from gyral.config.own_modules import NEVER_TRUSTED
 from gyral.config.plain import SafeLoader, walk
 from gyral.config.tables import GROUP as TABLES
 from gyral.core.errors import OptionError
@@ -39,7 +39,6 @@ TORCH = {
     "scheduler": ("torch.optim.lr_scheduler", "LRScheduler"),
     CELL: ("torch.nn", "RNNCellBase"),
 }
-NEVER_TRUSTED = {*sys.stdlib_module_names, "gyral", "hydra_plugins"}
 DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 

@@ -10,7 +10,7 @@ from gyral.runs.directory import RESULTS
 from gyral.runs.measures import from_plain
 from gyral.runs.migrated_measures import measures_of_23c1191
 from gyral.runs.run_record import POINTS, Log, Provenance, RunRecord, by_key, check_shape, curve_names, thin
-from gyral.runs.wandb_key import STEPS, has_wandb_key
+from gyral.runs.wandb_key import STEPS, has_wandb_key, user_settings
 
 INDEX = "trainer/global_step"  # the x axis of earlier versions: index of the last optimizer step
 FAILED, RUNNING = ("failed", "crashed"), ("running", "pending")
@@ -45,9 +45,7 @@ def read(project: str) -> tuple[list[RunRecord], list[str]]:
 
 def require_key(option: str, value: str) -> None:
     """Raise an error about an option if there is no key of Weights & Biases."""
-    import wandb
-
-    if not has_wandb_key(wandb.setup().settings):
+    if not has_wandb_key(user_settings()):
         raise OptionError(option, value, "needs a key of Weights & Biases: set WANDB_API_KEY, or run `wandb login`")
 
 

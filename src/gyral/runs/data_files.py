@@ -18,6 +18,7 @@ import yaml  # type: ignore[import-untyped]
 from hydra.utils import get_object
 
 from gyral.config.plain import Loader
+from gyral.config.resolvers import data_dir
 from gyral.config.roles import DATA_DIR
 from gyral.core.errors import OptionError
 from gyral.core.inputs import find_fault, path_of
@@ -161,6 +162,28 @@ def check_digests(values: Mapping[str, Any], saved: Mapping[str, str], directory
         own = f"the data of the run in {directory}, whose SHA-256 is {digest[:16]}…"
         fault = f"has another content than {own}" if content else f"does not exist; it has {own}"
         raise OptionError(key, owner[name], f"{fault}; name their place by {key}=<path>")
+
+
+def foreign_options(values: Mapping[str, Any], saved: Mapping[str, str], directory: Path) -> dict[str, Any]:
+    """Return the options of a saved configuration that name data which whoever saved it need not have had, by key.
+
+    A run has digests of its data, so that its author had them. Without a digest, data in the run directory, in the data
+    directory and below the working directory count as those of the run. The home directory is no working directory:
+    everything is below it.
+
+    Args:
+        values: the configuration of the run.
+        saved: the digests of the data of the run.
+        directory: the run directory.
+    """
+    here, home = Path.cwd(), Path.home()
+    places = [directory.resolve(), Path(data_dir()).resolve(), *(() if home.is_relative_to(here) else (here,))]
+    return {
+        key: value
+        for key, value in data_options(values).items()
+        if key not in saved
+        and not all(any(file.resolve().is_relative_to(place) for place in places) for _, file in files_of(value))
+    }
 
 
 def relocate(values: Mapping[str, Any], given: Mapping[str, str]) -> None:

@@ -1,9 +1,59 @@
-"""Weights & Biases for training and reports: the x axis of all metrics, and the key of a server."""
+"""Weights & Biases for training and reports: the x axis of all metrics, the user's settings and his key."""
 
+import configparser
+import logging
 import os
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from gyral.core.errors import one_line
+
+log = logging.getLogger(__name__)
 
 STEPS = "steps"  # the metric that is the x axis: number of optimizer steps taken
+KEYLESS = ("offline", "dryrun", "disabled")  # the modes in which wandb needs no key, and sends nothing
+
+
+def user_settings() -> Any:
+    """Return the user's settings of Weights & Biases.
+
+    wandb would also read the file wandb/settings in the current directory. Somebody else may have written it: with
+    `base_url`, the user's key would go to another server. Only a mode in it counts, with which nothing is sent.
+    """
+    import wandb
+
+    mode = _mode_here(Path(wandb.Settings().settings_workspace))
+    given: dict[str, Any] = {} if mode is None or "WANDB_MODE" in os.environ else {"mode": mode}
+    with patch.object(wandb.Settings, "settings_workspace", property(lambda _: os.devnull)):
+        return wandb.setup(wandb.Settings(silent=True, **given)).settings
+
+
+def _mode_here(path: Path) -> str | None:
+    """Return the mode in a file of settings if nothing is sent with it; say in one line what else the file has."""
+    settings = configparser.ConfigParser(interpolation=None)
+    try:
+        settings.read(path, encoding="utf-8")
+        found = dict(settings["default"]) if "default" in settings else {}
+    except (configparser.Error, UnicodeDecodeError, OSError) as error:
+        log.warning("%s: is not read (%s)", path, one_line(error))
+        return None
+    mode = found.pop("mode", "")
+    if found or mode not in (*KEYLESS, ""):
+        log.warning("%s: is not read; set variables such as WANDB_ENTITY instead, or use `wandb login`", path)
+    return mode if mode in KEYLESS else None
+
+
+def own_entities() -> set[str]:
+    """Return the names of the user and of his teams, which the server of Weights & Biases knows.
+
+    Raises:
+        Exception: of wandb, if there is no key or no answer.
+    """
+    import wandb
+
+    viewer = wandb.Api().viewer
+    return {viewer.username, viewer.entity, *viewer.teams}
 
 
 def has_wandb_key(settings: Any) -> bool:

@@ -1,6 +1,5 @@
 """Loggers: metrics.csv in the run directory always, Weights & Biases by default."""
 
-import csv
 import html
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from gyral.config.instantiation import check_section, make
 from gyral.config.plain import plain_values
 from gyral.config.trust import find_object
+from gyral.core.csv_files import as_number, csv_line
 from gyral.core.errors import OptionError, UserError, one_line
 from gyral.core.files import named_in_errors, replace_when_written
 from gyral.core.side_outputs import SideOutput, within
@@ -32,6 +32,7 @@ def _check_project(name: str) -> str:
     return name
 
 
+LINE_END = "\r\n"  # of metrics.csv, as since its first version
 OPENING = 150.0  # seconds for opening a logger; Weights & Biases has limits of its own, which are shorter
 
 # of Weights & Biases
@@ -89,7 +90,7 @@ class MetricsFile(Logger):
         self.rows.append(row)
         if set(row) <= set(self.columns):
             with named_in_errors(self.path), self.path.open("a", newline="", encoding="utf-8") as file:
-                csv.DictWriter(file, self.columns, restval="").writerow(row)
+                file.write(self._line(row))
         else:
             self._rewrite()
 
@@ -100,9 +101,11 @@ class MetricsFile(Logger):
 
     def _write(self, path: Path) -> None:
         with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self.columns, restval="")
-            writer.writeheader()
-            writer.writerows(self.rows)
+            file.write(csv_line(map(as_number, self.columns), LINE_END))
+            file.writelines(map(self._line, self.rows))
+
+    def _line(self, row: dict[str, Any]) -> str:
+        return csv_line((as_number(row.get(column, "")) for column in self.columns), LINE_END)
 
 
 class TensorBoard(TensorBoardLogger):
@@ -224,6 +227,8 @@ def open_loggers(run: Run, resumed_at: int) -> Iterator[list[Any]]:
                 continue
             loggers.append(logger)
             set_beside(logger, vars(logger).get("output", output))
+            if hasattr(logger, "log_html") and run.foreign_data():  # the text of a file that somebody else has named
+                logger.log_html = lambda *_, **__: None
             if hasattr(logger, "follow"):
                 logger.follow(file.rows, file.earlier)
             logger.log_hyperparams(plain_values(run.config))

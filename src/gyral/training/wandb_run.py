@@ -22,7 +22,7 @@ from gyral.runs.measures import read_measures, to_plain
 from gyral.runs.names import describe_option, model_name
 from gyral.runs.provenance import origin_of
 from gyral.runs.run_record import by_key, cell_of, task_of
-from gyral.runs.wandb_key import STEPS, has_wandb_key
+from gyral.runs.wandb_key import KEYLESS, STEPS, has_wandb_key, own_entities, user_settings
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,6 @@ SHOWN_OPTIONS = ("task.", "model.", "optimizer", "scheduler")
 INIT_TIMEOUT, FINISH_TIMEOUT = 30.0, 60.0
 STOP_TIMEOUT = 5.0  # of a run that was stopped: a scheduler kills it soon, and a resumed run logs what W&B lacks
 GRACE = 10.0  # what wandb may take beyond its own limits
-KEYLESS = ("offline", "dryrun", "disabled")  # the modes in which wandb needs no key
 
 
 class RunLogger(WandbLogger):
@@ -174,6 +173,12 @@ def start(run: Run, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Ru
     try:
         session = _session()
         options = {name: value for name, value in defaults.items() if not _is_set(name, session)} | dict(given)
+        if run.is_saved and not _may_log_to(options.get("entity"), session):
+            entity = options["entity"]
+            fault = f"the configuration of the run names {entity}, of which you are no member"
+            instead = f"to log there: WANDB_ENTITY={entity}"
+            log.warning("%s: %s; this run is logged to metrics.csv alone; %s", NAME, fault, instead)
+            return None
         experiment = _init(run, options, session)
     except Exception as error:
         reason = one_line(error)
@@ -187,10 +192,12 @@ def start(run: Run, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Ru
     if experiment is None:
         log.warning("%s: %s; this run is logged to metrics.csv alone", NAME, reason)
         return None
+    where = f" to {options['entity']}" if run.is_saved and options.get("entity") else ""  # somebody else's, perhaps
+    upload = f"{where}: {sync_command(experiment)}"
     if reason:
-        log.warning("%s: %s; this run is logged offline; to upload it: %s", NAME, reason, sync_command(experiment))
+        log.warning("%s: %s; this run is logged offline; to upload it%s", NAME, reason, upload)
     elif experiment.offline:
-        log.info("%s is offline; to upload this run: %s", NAME, sync_command(experiment))
+        log.info("%s is offline; to upload this run%s", NAME, upload)
     elif experiment.url:
         log.info("%s: %s", NAME, experiment.url)
     return RunLogger(experiment, str(run.directory))
@@ -198,7 +205,18 @@ def start(run: Run, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Ru
 
 def _session() -> Any:
     """Return the user's settings of W&B, after the process wandb-core has started."""
-    return within(INIT_TIMEOUT, wandb.setup, wandb.Settings(silent=True)).settings
+    return within(INIT_TIMEOUT, user_settings)
+
+
+def _may_log_to(entity: str | None, session: Any) -> bool:
+    """Return whether a saved configuration may name the entity to which its run is logged.
+
+    It may if nothing is sent, if the user's settings name it, too, or if the server says that it is the user or one of
+    his teams.
+    """
+    if entity is None or entity == session.entity or session.mode in KEYLESS or not has_wandb_key(session):
+        return True
+    return entity in within(INIT_TIMEOUT, own_entities)
 
 
 def _is_set(option: str, session: Any) -> bool:
@@ -226,7 +244,8 @@ def _init(run: Run, options: Mapping[str, Any], session: Any, mode: str | None =
     }
     # those that the user has not set, as far as the installed version has them
     own = {name: value for name, value in defaults.items() if name not in session.model_fields_set}
-    own |= {"silent": True, "console": "wrap", "finish_timeout_raises": True, **({"mode": mode} if mode else {})}
+    console = "off" if run.foreign_data() else "wrap"
+    own |= {"silent": True, "console": console, "finish_timeout_raises": True, **({"mode": mode} if mode else {})}
     settings = wandb.Settings(**{name: own[name] for name in own if name in wandb.Settings.model_fields})
     return within(
         own.get("init_timeout", session.init_timeout) + GRACE,

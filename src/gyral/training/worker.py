@@ -18,6 +18,7 @@ import torch
 from omegaconf import DictConfig
 from pytorch_lightning import Trainer
 
+from gyral.config import own_modules
 from gyral.config.plain import as_config
 from gyral.core.errors import OptionError
 from gyral.core.signals import Interrupted, stop
@@ -50,7 +51,8 @@ def main(connection_number: int) -> None:
     """
     logging.getLogger().addHandler(logging.NullHandler())  # the first process logs the same
     connection = Connection(connection_number, readable=False)
-    run, environment, scratch, threads, limit = pickle.load(sys.stdin.buffer)
+    words, run, environment, scratch, threads, limit = pickle.load(sys.stdin.buffer)
+    own_modules.set_command(words)
     stop.ask_on_signals()  # all processes stop after the same step, whichever of them has received the signal
     threading.Thread(target=_end_with_first_process, args=(run.directory, limit), daemon=True).start()
     try:

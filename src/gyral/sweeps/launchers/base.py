@@ -28,6 +28,8 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 import gyral
+from gyral.config import own_modules
+from gyral.config.groups import add_user_modules
 from gyral.core.checks import check_integer
 from gyral.core.errors import JobError
 from gyral.core.memory import release_freed_memory
@@ -129,6 +131,8 @@ def execute_in_worker(job: SweepJob) -> JobReturn:
     """
     os.chdir(job.cwd)
     sys.argv[:] = job.command
+    own_modules.set_command(job.command[1:])
+    add_user_modules()
     importlib.import_module("gyral.config.resolvers")  # registers the resolvers of the configuration
     returned = execute(job)
     returned.cfg = returned.hydra_cfg = None

@@ -1,5 +1,6 @@
 """launcher=ray: the jobs of a sweep on a Ray cluster."""
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -57,7 +58,8 @@ class Ray(ParallelLauncher):
         else:
             check_cluster(self.address)
         try:
-            self.ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
+            with contextlib.chdir(sys.prefix):  # Ray puts the current directory first on the path of its workers
+                self.ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError) as error:
             raise OptionError("hydra.launcher.address", self.address, " ".join(str(error).split())) from None
         if not self.ray.cluster_resources().get("GPU"):
@@ -129,8 +131,8 @@ def check_cluster(address: str) -> None:
     reason = f"no cluster answers within {CONNECTING} seconds"
     try:
         subprocess.run(
-            [sys.executable, "-c", PROBE, address], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
-            errors="replace", check=True, timeout=CONNECTING,
+            [sys.executable, "-P", "-c", PROBE, address], stdin=subprocess.DEVNULL, capture_output=True,
+            encoding="utf-8", errors="replace", check=True, timeout=CONNECTING,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise OptionError("hydra.launcher.address", address, reason) from None

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -175,8 +176,8 @@ class Slurm(ParallelLauncher):
         own = {n: value for n, value in self.parameters.items() if self.cluster == "slurm" or "slurm_" not in n}
         try:
             options: dict[str, Any] = {f"{self.cluster}_max_num_timeout": self.requeues}
-            if self.python is not None and self.cluster == "slurm":
-                options["slurm_python"] = self.python
+            if self.cluster == "slurm":  # -P: the current directory may be somebody else's
+                options["slurm_python"] = f"{self.python or shlex.quote(sys.executable)} -P"
             self.executor = self.submitit.AutoExecutor(self.folder, cluster=self.cluster, **options)
             self.executor.update_parameters(**own)
         except (AssertionError, RuntimeError, NameError, TypeError, ValueError) as error:

@@ -17,6 +17,7 @@ import torch
 from pytorch_lightning import Trainer
 from torch import distributed
 
+from gyral.config import own_modules
 from gyral.core.signals import SIGNALS
 from gyral.runs.directory import FAILED, Run
 from gyral.training.ddp.strategy import ClusterEnvironment
@@ -25,6 +26,7 @@ from gyral.training.ddp.strategy import ClusterEnvironment
 # peer; of the peers to finish after this process; of a process that is stopped (SIGSTOP), until the run is ended.
 GRACE, MESSAGE, FINISH, STOPPED = 15.0, 1.0, 60.0, 60.0
 TICK = 1.0  # seconds between two looks at the state of a process
+START = "import sys; sys.path[:] = sys.argv[2:]; from gyral.training import worker; worker.main(int(sys.argv[1]))"
 READY, FINISHED = "ready", "finished"  # messages of a peer
 
 
@@ -113,13 +115,14 @@ class PeerProcess:
     def __init__(self, name: str, run: Run, environment: ClusterEnvironment, scratch: str) -> None:
         self.name = name
         self.connection, remote = Pipe(duplex=False)
-        command = [sys.executable, "-c", f"from gyral.training import worker; worker.main({remote.fileno()})"]
-        variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        # -P: without the current directory, which may be somebody else's; all modules come from where they do here
+        command = [sys.executable, "-P", "-c", START, str(remote.fileno()), *filter(None, sys.path)]
         with _blocked_signals():  # they stay blocked in the new process until it can handle them
-            self.process = subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, pass_fds=[remote.fileno()])
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[remote.fileno()])
         remote.close()
         assert self.process.stdin is not None
-        pickle.dump((run, environment, scratch, torch.get_num_threads(), STOPPED), self.process.stdin)
+        content = (own_modules.words(), run, environment, scratch, torch.get_num_threads(), STOPPED)
+        pickle.dump(content, self.process.stdin)
         self.process.stdin.flush()  # left open: at its end the peer knows that this process has ended
 
     def expect(self, message: str, seconds: float | None = None) -> None:
