@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+IS_DONE = "The run is DONE, and ends"  # what a signal after the last step prints
+
 
 def train(config: DictConfig) -> float:
     """Train one configuration in its run directory, and return the monitored metric, for searches."""
@@ -51,10 +53,11 @@ def train(config: DictConfig) -> float:
                 log.info("This run is DONE and is not trained again.")
     results = read_results(run.directory)
     if hydra.mode == RunMode.RUN:  # a sweep ends with the table of all its runs
-        print_results(run.directory, results, published_results(run.directory) if run.config.get("paper") else None)
-        given = None if config.resume else list(hydra.overrides.task)
-        ended = replace(run, results=results, checkpoint=find_checkpoint(run.directory))
-        print_next_commands(ended, given, hydra.runtime.choices["model"], generates)
+        with stop.deferred(IS_DONE):
+            print_results(run.directory, results, published_results(run.directory) if run.config.get("paper") else None)
+            given = None if config.resume else list(hydra.overrides.task)
+            ended = replace(run, results=results, checkpoint=find_checkpoint(run.directory))
+            print_next_commands(ended, given, hydra.runtime.choices["model"], generates)
     return results["monitor"]
 
 
@@ -139,20 +142,23 @@ def fit_and_test(run: Run, group: "Group | None" = None) -> "Task":
             with peer_processes(trainer, run, group):  # the other processes of DDP
                 loop.fit(trainer, task, run)
                 results = loop.test(trainer, task, run)
-            run.finish(results)  # first: what follows is beside the training
-            loggers.log_results(trainer.loggers, results, loss_curve(run, results["steps"]))
+            with stop.deferred(IS_DONE):
+                run.finish(results)  # first: what follows is beside the training
+                loggers.log_results(trainer.loggers, results, loss_curve(run, results["steps"]))
     return task
 
 
 @contextmanager
 def stoppable(run: Run) -> Iterator[None]:
-    """Stop a run after a step on Ctrl-C or SIGTERM, and log the command that resumes it."""
+    """Stop a run after a step on Ctrl-C or SIGTERM, and log the command that resumes it, or that it is DONE."""
     with stop.on_signals(), limited_memory():
         try:
             yield
         except Interrupted:
             is_written, is_done = ((run.directory / name).is_file() for name in (CONFIG, DONE))
-            if is_written and not is_done:  # else there is nothing to resume
+            if is_done:
+                log.info("Stopped after the end: the run in %s is DONE", relative_path(run.directory))
+            elif is_written:  # else there is nothing to resume
                 words = [*program("train"), f"resume={relative_path(run.directory)}", *needed_trust(run.config)]
                 log.info("Stopped. To resume%s: %s", " this run alone" if run.sweep else "", typed(words))
             raise
@@ -227,6 +233,8 @@ def fit(config: DictConfig, directory: str | Path | None = None) -> "RunRecord":
                     with open_run(config) as run:
                         if run.results is None:
                             fit_and_test(run, group)
+                            if stop.asked:  # after the last step; the run is DONE
+                                raise Interrupted
         except Interrupted:
             raise KeyboardInterrupt from None
     from gyral.runs.records import read_run

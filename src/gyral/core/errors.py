@@ -15,6 +15,8 @@ COMMON = re.compile(
     r"Exception raised from [\s\S]*|, set env var HYDRA_FULL_ERROR=1 to see chained exception\.",
     re.MULTILINE,
 )
+KEPT = "\n\t\u200c\u200d"  # signs that `printable` keeps, besides spaces and what is printable for Python
+NOT_PLAIN = re.compile(r"[^ -~\n\t]")
 
 
 def one_line(error: BaseException) -> str:
@@ -50,7 +52,14 @@ def similar_keys(key: str, known: Sequence[str], count: int = 3) -> list[str]:
 
 
 class UserError(ValueError):
-    """The user's input cannot be used. The message is one line with the reason and, if possible, what is allowed."""
+    """The user's input cannot be used. The message is one line with the reason and, if possible, what is allowed.
+
+    As text it has no control characters: the message may have names of files and contents of others, and Python prints
+    it in tracebacks.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class OptionError(UserError):
@@ -99,15 +108,16 @@ class SweepError(Exception):
 def printable(text: str) -> str:
     r"""Return a text with escapes such as \x1b in place of control characters, which terminals obey.
 
-    Line ends, tabs and all spaces stay. Bytes that are no text, and signs that change the direction of writing, become
-    escapes, too.
+    Line ends, tabs, all spaces, and the joiners of Indic and Persian words stay. Bytes that are no text, and signs that
+    change the direction of writing, become escapes, too.
     """
-    if text.isprintable():
+    if text.isprintable() or not NOT_PLAIN.search(text):
         return text
-    return "".join(
-        sign if sign.isprintable() or sign in "\n\t" or unicodedata.category(sign) == "Zs" else repr(sign)[1:-1]
-        for sign in text
-    )
+    return "".join(sign if _is_shown(sign) else repr(sign)[1:-1] for sign in text)
+
+
+def _is_shown(sign: str) -> bool:
+    return sign.isprintable() or sign in KEPT or unicodedata.category(sign) == "Zs"
 
 
 def hide_passwords(text: str) -> str:

@@ -1,13 +1,27 @@
-"""Atomic writing of files, and the text of JSON files."""
+"""Atomic writing of files, copies of folders with links, and the text of JSON files."""
 
+import atexit
 import errno
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+
+from gyral.core.errors import printable
+
+_unfinished: set[Path] = set()  # temporary files that a thread writes
+
+
+@atexit.register
+def _remove_unfinished() -> None:
+    """Remove the temporary files of threads that the end of the process interrupts, as Ctrl-C does."""
+    while _unfinished:
+        _unfinished.pop().unlink(missing_ok=True)
 
 
 @contextmanager
@@ -36,6 +50,7 @@ def replace_when_written(path: Path, write: Callable[[Path], object]) -> None:
         raise OSError(errno.EINVAL, "is a named pipe or a device, which is not replaced by a file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
+    _unfinished.add(temporary)
     try:
         # a killed process leaves it, and somebody else may have put a link to another file there
         temporary.unlink(missing_ok=True)
@@ -49,6 +64,62 @@ def replace_when_written(path: Path, write: Callable[[Path], object]) -> None:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
+        _unfinished.discard(temporary)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file a second place without a second copy, if the file system has hard links.
+
+    Raises:
+        OSError: `target` cannot be written; it is unchanged.
+    """
+
+    def write(temporary: Path) -> None:
+        temporary.unlink()
+        try:
+            os.link(source.resolve(), temporary)
+        except OSError:
+            shutil.copyfile(source, temporary)
+
+    replace_when_written(target, write)
+
+
+def copy_folder(source: Path, target: Path, without: Sequence[str] = ()) -> None:
+    """Copy the files of a folder and its folders into another one; existing files are replaced.
+
+    A link to a place within the folder becomes such a link in the copy. It is not followed: links may repeat a large
+    file, or a folder that contains them. Other links are left out.
+
+    Args:
+        source: the folder.
+        target: the folder of the copy, which is made if necessary.
+        without: names, or patterns of names, of files and folders that are not copied.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    root = source.resolve()
+    for place, folders, files in os.walk(source):
+        folder, copy = Path(place), target / Path(place).relative_to(source)
+        copy.mkdir(parents=True, exist_ok=True)
+        kept = [name for name in (*folders, *files) if not any(fnmatch(name, pattern) for pattern in without)]
+        for path in (folder / name for name in kept):
+            if path.is_symlink():
+                inside = Path(os.path.realpath(path))
+                if inside.is_relative_to(root):
+                    remove(copy / path.name)
+                    (copy / path.name).symlink_to(os.path.relpath(inside, folder.resolve()))
+            elif path.is_file():
+                shutil.copy2(path, copy / path.name)
+        folders[:] = [name for name in folders if name in kept]
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder with its contents, if it exists. What links point to stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -60,6 +131,8 @@ def write_atomically(path: Path, text: str) -> None:
 def to_json(value: Any, indent: int | None = None) -> str:
     """Return a value as JSON of RFC 8259: a number that is not finite is null, and text is Unicode.
 
+    Characters that terminals obey are escapes.
+
     Args:
         value: nested containers of text, numbers, booleans and None.
         indent: number of spaces of a level. None: one line.
@@ -68,7 +141,10 @@ def to_json(value: Any, indent: int | None = None) -> str:
         text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
     except ValueError:  # a number is not finite, which is rare
         text = json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
-    return text.encode(errors="replace").decode()  # bytes of a command line that are not text
+    text = text.encode(errors="replace").decode()  # bytes of a command line that are not text
+    if text.isprintable() or printable(text) == text:
+        return text
+    return "".join(sign if printable(sign) == sign else json.dumps(sign)[1:-1] for sign in text)
 
 
 def to_json_lines(content: Mapping[str, Any]) -> str:

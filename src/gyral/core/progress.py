@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from gyral.core.errors import printable
@@ -32,15 +33,16 @@ class ProgressLine:
         if self.is_shown or not sys.stderr.isatty():
             yield
             return
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.progress import BarColumn, TextColumn
+
+        from gyral.core.console import Console, Progress
 
         console = Console(stderr=True, soft_wrap=True)  # paths in messages above the line are not folded
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(BAR_WIDTH),
-            TextColumn("{task.fields[count]}"),
-            TextColumn("{task.fields[values]}"),
+            TextColumn("{task.fields[count]}", markup=False),
+            TextColumn("{task.fields[values]}", markup=False),
             _time_column(),
         )
         with Progress(*columns, console=console, refresh_per_second=REFRESH_RATE, transient=True) as self._progress:
@@ -119,8 +121,8 @@ class ConsoleHandler(logging.Handler):
     """Prints log messages to the current standard error stream, which is above the progress line if there is one.
 
     `logging.StreamHandler` would keep the stream that it was created with, and write into the line. Messages with
-    `extra=PROGRESS` report what the line shows and are printed only if it is not shown. Control
-    characters, which a corpus may have, are escaped.
+    `extra=PROGRESS` report what the line shows and are printed only if it is not shown. Control characters, which a
+    corpus may have, are escaped.
 
     Args:
         stream: not used; Hydra's default configuration of this handler passes one.
@@ -136,3 +138,17 @@ class ConsoleHandler(logging.Handler):
             print(printable(self.format(record)), file=sys.stderr, flush=True)
         except Exception:  # as in the handlers of the standard library
             self.handleError(record)
+
+
+class LogFile(logging.FileHandler):
+    """Appends log messages to a file, without control characters: users print the file in a terminal.
+
+    Args:
+        path: the file, which the first message creates.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, delay=True, encoding="utf-8", errors="backslashreplace")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))

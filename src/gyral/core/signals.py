@@ -15,6 +15,7 @@ from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 SECOND = 0.3  # seconds after which another SIGINT is a second Ctrl-C: one may arrive twice, from terminal and parent
+STOPPING = "Stopping after this step"
 
 
 class Interrupted(BaseException):
@@ -27,12 +28,14 @@ class StopRequest:
     Attributes:
         deferrable: True while a training loop checks `asked` after each step. The first signal then only sets `asked`;
             at another time it also raises `Interrupted`.
+        announcement: what the first signal prints while `deferrable`.
         received: the signals, in their order. After the first one, only a second Ctrl-C has an effect: it raises
             `Interrupted`.
     """
 
     def __init__(self) -> None:
         self.deferrable = False
+        self.announcement = STOPPING
         self.received: list[int] = []
         self._first = 0.0  # time of the first signal
         self._handles = False
@@ -63,6 +66,16 @@ class StopRequest:
             finally:
                 self._handles = self.deferrable = False
 
+    @contextmanager
+    def deferred(self, announcement: str) -> Iterator[None]:
+        """Let the first signal in this context only set `asked` and print a line: what is in it ends soon."""
+        with self.on_signals():
+            self.deferrable, self.announcement = True, announcement
+            try:
+                yield
+            finally:
+                self.deferrable, self.announcement = False, STOPPING
+
     def ask_on_signals(self) -> None:
         """Let `SIGNALS` only set `asked` from now on, also those that have been blocked until now."""
         for number in SIGNALS:
@@ -76,7 +89,7 @@ class StopRequest:
             return
         if not (is_first and self.deferrable):
             raise Interrupted
-        print("\nStopping after this step; press Ctrl-C again to stop immediately.", file=sys.stderr, flush=True)
+        print(f"\n{self.announcement}; press Ctrl-C again to stop immediately.", file=sys.stderr, flush=True)
 
 
 @contextmanager

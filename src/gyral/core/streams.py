@@ -1,14 +1,52 @@
-"""Standard streams that are closed, or that nobody reads, and a current directory that is gone. Imports no torch."""
+"""Standard streams: without control characters of others, closed, or without a reader. Imports no torch."""
 
 import io
 import os
 import sys
-from typing import NoReturn
+from collections.abc import Iterable
+from typing import Any, NoReturn
 
-from gyral.core.errors import UserError
+from gyral.core.errors import UserError, printable
 
 FAILED = 1
 CLOSED = 141  # 128 + SIGPIPE, as shells count: the reader has closed the pipe, as `head` does
+
+
+class PrintableStream:
+    """A stream of text that escapes control characters, see `gyral.core.errors.printable`.
+
+    All that a command prints goes through it: names of files, data, options, errors, warnings and tracebacks. What
+    draws with control characters of its own, as `gyral.core.console` does, writes to `unescaped`.
+
+    Attributes:
+        unescaped: The stream to which it writes.
+    """
+
+    def __init__(self, unescaped: Any) -> None:
+        self.unescaped = unescaped
+
+    def write(self, text: str) -> int:
+        """Write a text, and return its length."""
+        self.unescaped.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
+
+    def __iter__(self) -> Any:
+        return iter(self.unescaped)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "unescaped":  # while it is copied
+            raise AttributeError(name)
+        return getattr(self.unescaped, name)
+
+
+def unescaped(stream: Any) -> Any:
+    """Return the stream to which control characters of our own are written."""
+    return stream.unescaped if isinstance(stream, PrintableStream) else stream
 
 
 def fail(message: str) -> NoReturn:
@@ -22,7 +60,7 @@ def open_streams() -> None:
 
     The null device takes the place of streams that are closed. Otherwise the next file that is opened would be the
     standard error stream, and messages would be written into it. Characters that the locale's encoding lacks are
-    written as escapes, such as \u5929, and do not raise an error.
+    written as escapes, such as \u5929, and do not raise an error. So are control characters.
 
     Raises:
         UserError: Standard output is closed.
@@ -39,6 +77,9 @@ def open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    for name in ("stdout", "stderr"):
+        if not isinstance(getattr(sys, name), PrintableStream):
+            setattr(sys, name, PrintableStream(getattr(sys, name)))
     if is_closed:
         raise UserError("standard output: is closed")
 

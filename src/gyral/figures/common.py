@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from gyral.cells.base import RecurrentCell
 from gyral.config.plain import plain_values
+from gyral.core.csv_files import plain_text
 from gyral.core.errors import OptionError
 from gyral.plotting.style import without_formulas
 from gyral.runs.directory import Run
@@ -72,4 +73,4 @@ def read_numbers(directory: Path, name: str, callback: str) -> tuple[list[str], 
     rows = [row for row in rows if len(row) == len(header)]  # a crash can leave an incomplete last row
     if not rows:
         raise OptionError("run", directory, f"stopped before its first validation; {name} is empty")
-    return header, np.array([[value or "nan" for value in row] for row in rows], dtype=float)
+    return [*map(plain_text, header)], np.array([[value or "nan" for value in row] for row in rows], dtype=float)

@@ -1,9 +1,13 @@
 """Standard output, piece by piece."""
 
+import os
+import stat
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from gyral.core.errors import printable
+from gyral.core.streams import unescaped
 
 
 class Styled(str):
@@ -13,15 +17,25 @@ class Styled(str):
 def write(pieces: Iterable[str]) -> None:
     """Write text to standard output as it arrives; end the last line even if Ctrl-C interrupts it.
 
-    On a terminal, control characters are escaped, except in `Styled` text. A file gets the text unchanged.
+    Control characters are escaped, except in `Styled` text, on a terminal and in a pipe, whose reader may print to one.
+    A file gets the text unchanged.
     """
-    last, is_terminal = "\n", sys.stdout.isatty()
+    last, stream = "\n", unescaped(sys.stdout)
+    is_shown = stream.isatty() or _is_pipe(stream)
     try:
         for piece in pieces:
-            sys.stdout.write(printable(piece) if is_terminal and not isinstance(piece, Styled) else piece)
-            sys.stdout.flush()
+            stream.write(printable(piece) if is_shown and not isinstance(piece, Styled) else piece)
+            stream.flush()
             last = piece or last
     finally:
         if not last.endswith("\n"):
-            sys.stdout.write("\n")
-            sys.stdout.flush()
+            stream.write("\n")
+            stream.flush()
+
+
+def _is_pipe(stream: Any) -> bool:
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (OSError, ValueError):  # it has no descriptor, as in a notebook
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

@@ -9,10 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from gyral.core.console import Console
 from gyral.core.files import to_json
 from gyral.core.html import write_html
 from gyral.core.measures import BITS, PERPLEXITY
@@ -124,7 +124,7 @@ def print_surprisals(surprisals: Iterable[Surprisal], level: str) -> Iterator[st
 
     A terminal shows colors. Other output has one line per symbol: its bits and the symbol as a JSON string.
     """
-    console = Console(markup=False, highlight=False, emoji=False)
+    console = Console()
     mean = MeanSurprisal(level)
     if not console.is_terminal:
         for surprisal in mean.count(surprisals):

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gyral.core.errors import UserError
+from gyral.core.errors import UserError, printable
 from gyral.reports.catalogue import Plan, containing
 from gyral.reports.numbers import Numbers
 from gyral.reports.rows import rows_of, rows_of_tasks
@@ -44,7 +44,7 @@ def list_runs(directory: str | PathLike[str] = "outputs", options: Sequence[str]
         raise UserError(f"{directory}: no such directory")
     records, notes = read(folder)
     for note in notes:
-        warnings.warn(note, stacklevel=2)
+        warnings.warn(printable(note), stacklevel=2)
     return frame_of(records, options)
 
 

@@ -4,9 +4,9 @@ import time
 from collections.abc import Sequence
 
 from rich.console import Group
-from rich.live import Live
 from rich.text import Text
 
+from gyral.core.console import Live
 from gyral.reports.render import terminal
 from gyral.reports.sweep_report import collect
 from gyral.runs.run_record import RunRecord

@@ -7,9 +7,10 @@ checkpoints of before in the folder checkpoints/step_<steps>, from which it cont
 """
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+from gyral.core.files import link_or_copy, remove
 
 CHECKPOINTS, PREFIX = "checkpoints", "step_"
 LAST, BEST = "last.ckpt", "best.ckpt"
@@ -24,7 +25,7 @@ def remove_other_ends(directory: Path, steps: int) -> None:
     """Remove the folders of other ends than that of the last checkpoint, such as one that was not reached."""
     for of, folder in _ends(directory):
         if of != steps:
-            shutil.rmtree(folder)
+            remove(folder)
 
 
 def undo_end(directory: Path, steps: int) -> None:
@@ -46,7 +47,7 @@ def undo_end(directory: Path, steps: int) -> None:
             else:
                 best.unlink(missing_ok=True)
             os.replace(folder / LAST, last)
-        shutil.rmtree(folder)
+        remove(folder)
 
 
 def _ends(directory: Path) -> Iterator[tuple[int, Path]]:
@@ -55,16 +56,3 @@ def _ends(directory: Path) -> Iterator[tuple[int, Path]]:
         steps = folder.name.removeprefix(PREFIX)
         if steps.isdecimal() and folder.is_dir():
             yield int(steps), folder
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Give a file a second place without a second copy, if the file system has hard links."""
-    temporary = target.with_name(f"{target.name}.tmp")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary.unlink(missing_ok=True)
-    try:
-        os.link(source, temporary)
-    except OSError:
-        shutil.copyfile(source, temporary)
-    os.replace(temporary, target)
-    temporary.unlink(missing_ok=True)  # it remains if both were the same file already

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 
+from gyral.core.console import make_console
 from gyral.core.errors import OptionError, printable
 from gyral.core.escaping import escape_markdown
 from gyral.core.files import to_json, write_atomically
@@ -58,9 +58,7 @@ class EvaluationReport:
                 table.add_row(*map(printable, row))
             else:
                 table.add_section()
-        console = Console(markup=False, highlight=False, emoji=False)
-        if not console.is_terminal:
-            console.width = 1000
+        console = make_console()
         console.print(table)
         for note in self.notes:
             console.print(printable(note), soft_wrap=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from gyral.core.csv_files import plain_text
 from gyral.core.errors import UserError
 from gyral.core.measures import is_number
 from gyral.runs.directory import METRICS
@@ -23,7 +24,8 @@ def logged_metrics(directory: Path) -> list[str]:
     path = directory / METRICS
     text = read_text(path, LARGEST_LOG)
     with _located_errors(path):
-        return [name for name in next(csv.reader(io.StringIO(text, newline="")), []) if name != "step"]
+        heads = map(plain_text, next(csv.reader(io.StringIO(text, newline="")), []))
+        return [name for name in heads if name != "step"]
 
 
 def read_curves(directory: Path, names: Sequence[str]) -> tuple[dict[str, tuple[list[int], list[float]]], bool]:
@@ -40,7 +42,7 @@ def read_curves(directory: Path, names: Sequence[str]) -> tuple[dict[str, tuple[
     with _located_errors(path):
         complete = text[: text.rfind("\n") + 1]
         reader = csv.reader(complete.splitlines())
-        header = next(reader, [])
+        header = [*map(plain_text, next(reader, []))]
         if header and "step" not in header:
             raise ValueError("has no column step")
         columns = [(header.index(name), *curves[name]) for name in names if name in header]
@@ -67,10 +69,11 @@ def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     text = read_text(path, LARGEST_LOG)
     with _located_errors(path):
         reader = csv.DictReader(io.StringIO(text, newline=""))
+        reader.fieldnames = [*map(plain_text, reader.fieldnames or ["step"])]
         rows = [row for row in reader if None not in row.values() and None not in row]
         for row in rows:
             int(row["step"])
-        return list(reader.fieldnames or ["step"]), rows
+        return list(reader.fieldnames), rows
 
 
 @contextmanager

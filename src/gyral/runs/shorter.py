@@ -1,7 +1,6 @@
 """Longer sweeps: a job continues the finished run of the same job with fewer steps. Imports no torch."""
 
 import logging
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from gyral.config.plain import as_config, plain_values
 from gyral.config.roles import first_difference, identity_of
 from gyral.core.errors import UserError
+from gyral.core.files import copy_folder, remove
 from gyral.core.ranks import launched
 from gyral.runs.data_files import with_saved_paths
 from gyral.runs.directory import (
@@ -60,13 +60,13 @@ def continued(run: Run) -> Iterator[Run]:
     shorter, longer = found
     kept = {path.name for path in run.directory.iterdir()}
     log.info("Continuing the run of %s steps in %s", shorter.config.trainer.max_steps, relative_path(shorter.directory))
-    shutil.copytree(shorter.directory, run.directory, ignore=shutil.ignore_patterns(*OWN), dirs_exist_ok=True)
+    copy_folder(shorter.directory, run.directory, without=OWN)
     try:
         yield longer
     finally:
         if not (run.directory / CONFIG).is_file():
             for path in [path for path in run.directory.iterdir() if path.name not in kept]:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                remove(path)
 
 
 def find_shorter(run: Run) -> tuple[Run, Run] | None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.table import Table
 
 from gyral.config.plain import plain_values
 from gyral.config.trust import trust_words
 from gyral.core.commands import program, typed
+from gyral.core.console import Console
 from gyral.core.errors import UserError
 from gyral.core.measures import Measure, loss_unit, printed
 from gyral.runs.directory import BUDGET, Run, check_longer

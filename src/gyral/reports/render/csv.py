@@ -1,10 +1,9 @@
 """The numbers of a report as CSV. Imports no torch."""
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gyral.core.csv_files import csv_line
 from gyral.reports.render.text import entry_line, one_line
 from gyral.reports.rows import Row
 from gyral.reports.tables.sections import Section
@@ -15,7 +14,6 @@ COLUMNS = (
     *("seed", "value", "state", "reason", "steps", "place", "commit", "uncommitted_changes", "command", "overrides"),
     *("wandb_id", "started", "host"),
 )
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def render(sections: Sequence[Section], notes: Sequence[str] = ()) -> str:
@@ -25,9 +23,7 @@ def render(sections: Sequence[Section], notes: Sequence[str] = ()) -> str:
         sections: its sections.
         notes: lines about runs that cannot be read; each is a line with the state "unreadable".
     """
-    file = io.StringIO()
-    writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
-    writer.writeheader()
+    lines: list[dict[str, Any]] = []
     for section in sections:
         settings = {row.label: _setting(row) for row in section.rows}
         for table in section.tables:
@@ -39,17 +35,9 @@ def render(sections: Sequence[Section], notes: Sequence[str] = ()) -> str:
                         continue
                     place = {"report": section.title, "row": one_line(label), "column": " ".join(head.split("\n"))}
                     place["setting"] = settings.get(label, "")
-                    writer.writerows(_without_formulas(place | line) for line in _lines(entry))
-    writer.writerows(_without_formulas({"state": "unreadable", "reason": note}) for note in notes)
-    return file.getvalue()
-
-
-def _without_formulas(line: dict[str, Any]) -> dict[str, Any]:
-    """Return a line whose texts no spreadsheet takes for formulas: an apostrophe precedes the signs that begin one."""
-    return {
-        key: f"'{value}" if str(value).startswith(FORMULAS) and isinstance(value, str) else value
-        for key, value in line.items()
-    }
+                    lines += (place | line for line in _lines(entry))
+    lines += ({"state": "unreadable", "reason": note} for note in notes)
+    return "".join(map(csv_line, (COLUMNS, *([line.get(column, "") for column in COLUMNS] for line in lines))))
 
 
 def _setting(row: Row) -> str:

@@ -39,7 +39,7 @@ def _section(section: Section, with_runs: bool) -> list[str]:
     if with_runs:
         parts += ["### Runs", _runs_table(section)]
     if section.shortfall:
-        parts.append(section.shortfall)
+        parts.append(escape_markdown(section.shortfall))
     if section.stopped:
         parts.append("\n".join(f"- {escape_markdown(describe_stopped(record))}" for record in section.stopped))
     if section.commands:
@@ -53,7 +53,7 @@ def _runs_table(section: Section) -> str:
     """Return the table of the runs; commands are code."""
     heads, rows = runs_table(section)
     lines = [[*map(escape_markdown, entries), _code(command)] for *entries, command in rows]
-    return _table(heads, lines, prose=True)
+    return _table([*map(escape_markdown, heads)], lines, prose=True)
 
 
 def _table(heads: list[str], rows: list[list[str]], prose: bool) -> str:

@@ -1,28 +1,19 @@
 """Prints a report to the terminal. Imports no torch."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from gyral.core.console import Console
+from gyral.core.console import make_console as make_console  # for the other modules of reports
 from gyral.core.errors import printable
 from gyral.reports.render.text import labelled_runs, run_line
 from gyral.reports.tables.sections import Section, describe_stopped
 from gyral.reports.tables.table import Entry, Table
 
-UNBOUNDED = 1000  # characters per line if the output is not a terminal
 MIN_NUMBER_WIDTH = 13  # up to this width, columns of numbers are not narrowed
-
-
-def make_console(file: Any = None, width: int | None = None) -> Console:
-    """Return a console without markup. If the output is not a terminal, its lines are as long as needed."""
-    console = Console(file=file, markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = width or UNBOUNDED
-    return console
 
 
 def print_section(console: Console, section: Section, with_runs: bool) -> None:

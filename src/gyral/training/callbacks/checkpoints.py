@@ -2,7 +2,6 @@
 
 import math
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from pytorch_lightning.callbacks import Checkpoint
 
 from gyral.core import collectives
 from gyral.core.checks import check_integer
+from gyral.core.files import link_or_copy, remove
 from gyral.core.signals import Interrupted, stop
 from gyral.runs.directory import BEST_CHECKPOINT, LAST_CHECKPOINT
 from gyral.training import compat
@@ -135,12 +135,12 @@ class Checkpoints(Checkpoint):
 
     def _save_before_end(self, trainer: Trainer) -> None:
         """Keep the last and the best checkpoint as they are before the validation with which the run ends."""
-        from gyral.runs.before_end import folder_before_end, link_or_copy  # now: most runs end with one of the interval
+        from gyral.runs.before_end import folder_before_end  # now: most runs end with one of the interval
 
         directory = Path(trainer.default_root_dir)
         folder, best = folder_before_end(directory, trainer.global_step), directory / BEST_CHECKPOINT
         if collectives.rank() == 0:
-            shutil.rmtree(folder, ignore_errors=True)  # of an earlier start
+            remove(folder)  # of an earlier start
             if self.best_score is not None and best.is_file():
                 link_or_copy(best, folder / best.name)
         self._save(trainer, folder.relative_to(directory) / Path(LAST_CHECKPOINT).name)
