@@ -24,11 +24,12 @@ from gyral.config.resolvers import validation_interval
 from gyral.config.roles import PROCESS, first_difference, identity_of, key_of, role_of
 from gyral.config.trust import check_names
 from gyral.core.commands import program, typed
-from gyral.core.errors import OptionError, UserError, hide_passwords
+from gyral.core.errors import OptionError, UserError, hide_passwords, printable
 from gyral.core.files import to_json, write_atomically
 from gyral.core.inputs import find_fault
 from gyral.core.locks import lock_file
 from gyral.core.measures import LARGEST, Measure, Remark
+from gyral.core.progress import LogFile
 from gyral.core.signatures import parameters_of
 from gyral.runs.data_files import check_digests, digests, make_paths_absolute, relocate, with_saved_paths
 from gyral.runs.measures import FILE as MEASURES
@@ -320,7 +321,7 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
         if isinstance(error, SystemExit) and error.code:
             raise  # with its own status, by which submitit requeues a job
         with suppress(OSError):  # the disk may be full, which is then the failure
-            write_atomically(run.directory / FAILED, hide_passwords(traceback.format_exc()))
+            write_atomically(run.directory / FAILED, printable(hide_passwords(traceback.format_exc())))
         if isinstance(error, SystemExit):  # a program that is not DONE must not end with status 0
             raise RuntimeError("the run was ended by sys.exit()") from error
         raise  # the caller still sees the exception
@@ -331,7 +332,7 @@ def _open_log(path: Path) -> None:
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, MemoryHandler):
-            file = logging.FileHandler(path, delay=True, encoding="utf-8", errors="backslashreplace")
+            file = LogFile(path)
             file.setFormatter(handler.formatter)
             handler.setTarget(file)
             handler.close()  # writes the buffered messages

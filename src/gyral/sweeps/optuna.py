@@ -5,8 +5,6 @@ each call, so that a search that is started again overwrites its own runs. Here 
 directory, is the number of its trial.
 """
 
-import csv
-import io
 import logging
 import math
 import sys
@@ -19,7 +17,6 @@ from typing import Any
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, read_write
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from gyral.config.overrides import quote
@@ -27,7 +24,9 @@ from gyral.config.plain import plain_values
 from gyral.config.roles import determining, first_difference, identity_of
 from gyral.core.checks import check_integer
 from gyral.core.commands import program, typed
-from gyral.core.errors import OptionError, SweepError, UserError, hide_passwords
+from gyral.core.console import Console
+from gyral.core.csv_files import csv_line
+from gyral.core.errors import OptionError, SweepError, UserError, hide_passwords, printable
 from gyral.core.extras import import_extra
 from gyral.core.files import to_json, write_atomically
 from gyral.core.locks import lock_file
@@ -345,14 +344,12 @@ def report_end(study: Any, storage: Any, finished: FinishedJob) -> None:
 def write_trials(path: Path, trials: list[Any], monitor: str) -> None:
     """Write a CSV file with one row per trial: number, state, value, options, reason of a failure."""
     keys = sorted({key for trial in trials for key in trial.params})
-    file = io.StringIO(newline="")
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["trial", "state", monitor, *keys, "reason"])
+    lines: list[list[Any]] = [["trial", "state", monitor, *keys, "reason"]]
     for trial in trials:
         values = [trial.params.get(key, "") for key in keys]
         reason = trial.user_attrs.get(REASON, "")
-        writer.writerow([trial.number, trial.state.name, last_value(trial), *values, reason])
-    write_atomically(path, file.getvalue())
+        lines.append([trial.number, trial.state.name, last_value(trial), *values, reason])
+    write_atomically(path, printable("".join(map(csv_line, lines))))
 
 
 def last_value(trial: Any) -> float | str:
