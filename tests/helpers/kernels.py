@@ -37,6 +37,7 @@ def forget_kernels() -> None:
     """Let this process look for kernels again, as a new one would."""
     for cached in (operator.load_or_reason, library.load_or_reason, library.function):
         cached.cache_clear()
+    library.unavailable.clear()
 
 
 def look_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,12 +24,14 @@ from urllib.request import url2pathname
 
 import pooch
 import requests
+from tqdm import tqdm
 
 from gyral.core.cache import DATA_CACHE
 from gyral.core.errors import UserError
 from gyral.core.files import replace_when_written
 from gyral.core.inputs import find_fault
 from gyral.core.locks import lock_file
+from gyral.core.streams import unescaped
 from gyral.data.catalogue import CATALOGUE, PublishedCorpus, PublishedFile, has_file, sha256
 
 BLOCK = 2**18  # bytes per read
@@ -129,7 +131,10 @@ def _download(url: str, part: IO[bytes]) -> None:
             part.truncate(0)
 
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
-    get = pooch.HTTPDownloader(sys.stderr.isatty(), BLOCK, headers=headers, hooks={"response": begin}, timeout=TIMEOUT)
+    # the bar is drawn with control characters; the number of bytes is known later
+    options: dict[str, Any] = {"total": 1, "ncols": 79, "unit": "B", "unit_scale": True, "file": unescaped(sys.stderr)}
+    bar = tqdm(**options) if sys.stderr.isatty() else False
+    get = pooch.HTTPDownloader(bar, BLOCK, headers=headers, hooks={"response": begin}, timeout=TIMEOUT)
     try:
         get(url, part, None)
     except requests.HTTPError as error:

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from gyral.core.cache import cache_candidates
+from gyral.core.console import Console, Progress
 from gyral.core.errors import OptionError, UserError
 from gyral.core.files import replace_when_written
 from gyral.core.locks import lock_file
@@ -197,7 +197,7 @@ def _write_parts(
 def _progress_bar(title: str) -> Iterator[Any]:
     """Show a progress bar on standard error if that is a terminal; yield a function that sets it, 0 to 1."""
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     with line.hidden(), bar as progress:
         task = progress.add_task(title, total=1.0)

@@ -46,6 +46,7 @@ KINDS = {"Index": ctypes.c_int64, "double": ctypes.c_double, "void*": ctypes.c_v
 MAX_SIZE = 2**28  # bytes of a library
 LOCK = "compiling.lock"  # in the cache directory; the process that holds it compiles
 FOLDER = "compiling-"  # how the name of the folder begins in which a library is compiled
+unavailable: dict[str, str] = {}  # the reasons why libraries that this process has needed do not exist, by their names
 
 
 def compiler() -> str | None:
@@ -73,10 +74,17 @@ def load(source: Path) -> ctypes.CDLL:
 
 @functools.cache
 def load_or_reason(source: Path) -> ctypes.CDLL | str:
-    """Return the library, or the reason why it is unavailable: cached, so that a failed compilation is not repeated."""
+    """Return the library, or the reason why it is unavailable: cached, so that a failed compilation is not repeated.
+
+    One line of the log says so: what runs instead has other last digits.
+    """
+    unavailable.pop(source.stem, None)
     try:
         return _load(source)
     except KernelUnavailableError as error:
+        if SOURCES in source.parents:
+            unavailable[source.stem] = str(error)
+        log.warning("The kernel %s is unavailable: %s; PyTorch runs instead, with other last digits", source.stem, error)
         return str(error)
 
 
@@ -178,7 +186,9 @@ def origin() -> str:
     """Return where the kernels of this machine come from: its compiler, or the best level of the prebuilt ones."""
     command = compiler()
     if command is not None:
-        return f"compiled by {command}"
+        names = ", ".join(sorted(unavailable))
+        without = f", but not those of {names}: {next(iter(unavailable.values()))}" if names else ""
+        return f"compiled by {command}{without}"
     features = set(_processor().split())
     levels = [level for level, needed in LEVELS.items() if features.issuperset(needed)]
     prebuilt = [level for level in levels if any(PREBUILT.glob(f"*-{level}-*.so"))]

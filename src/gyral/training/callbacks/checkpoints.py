@@ -1,5 +1,6 @@
 """Writes the last and the best checkpoint."""
 
+import logging
 import math
 import random
 from pathlib import Path
@@ -14,9 +15,12 @@ from gyral.core import collectives
 from gyral.core.checks import check_integer
 from gyral.core.files import link_or_copy, remove
 from gyral.core.signals import Interrupted, stop
+from gyral.ops.native import library
 from gyral.runs.directory import BEST_CHECKPOINT, LAST_CHECKPOINT
 from gyral.training import compat
 from gyral.training.callbacks.finite_guard import NonFiniteError
+
+log = logging.getLogger(__name__)
 
 
 class Checkpoints(Checkpoint):
@@ -35,6 +39,9 @@ class Checkpoints(Checkpoint):
     Args:
         every: number of steps between two checkpoints.
 
+    A resumed run says that its last digits differ from those of an uninterrupted one if its kernels are compiled and
+    those of the earlier start were not, or the other way round.
+
     Attributes:
         best_score: best value of the monitored metric, None before the first validation.
     """
@@ -45,6 +52,7 @@ class Checkpoints(Checkpoint):
         self._saved_step = 0
         self._random_states: list[dict[str, Any]] = []
         self._stopping = False
+        self._had_kernels: bool | None = None  # in the run that is resumed
 
     def state_dict(self) -> dict[str, Any]:
         numpy_state = np.random.get_state(legacy=False)
@@ -52,6 +60,7 @@ class Checkpoints(Checkpoint):
         numpy_state["state"]["key"] = numpy_state["state"]["key"].tolist()  # arrays do not load with weights_only
         return {
             "best_score": self.best_score,
+            "has_kernels": not library.unavailable,
             "random": collectives.all_gather_object(
                 {
                     "torch": torch.get_rng_state(),
@@ -65,6 +74,7 @@ class Checkpoints(Checkpoint):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best_score = state["best_score"]
         self._random_states = state["random"]
+        self._had_kernels = state.get("has_kernels")  # of an earlier version it is unknown
 
     def on_load_checkpoint(self, trainer: Trainer, task: LightningModule, checkpoint: dict[str, Any]) -> None:
         batches = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
@@ -86,6 +96,11 @@ class Checkpoints(Checkpoint):
         random.setstate((version, tuple(internal), gauss))
 
     def on_train_batch_end(self, trainer: Trainer, task: LightningModule, outputs: Any, batch: Any, index: int) -> None:
+        if self._had_kernels is not None:  # the first batch has needed all kernels
+            if self._had_kernels is bool(library.unavailable):
+                before, now = ("compiled kernels", "PyTorch alone")[:: 1 if self._had_kernels else -1]
+                log.warning("The checkpoint is of %s and this process runs %s: last digits will differ", before, now)
+            self._had_kernels = None
         if not ends_step(trainer, index):  # a checkpoint does not hold gradients accumulated for the next step
             return
         if not compat.validation_is_due(trainer):
