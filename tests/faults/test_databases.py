@@ -3,8 +3,10 @@
 Each attack changes the database of a search of two trials, which is then continued for a third one.
 """
 
+import itertools
 import json
 import os
+import pickle
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.faults import forks
-from tests.faults.hostile import CANARY, COMMAND, MODULE, PRECIOUS
+from tests.faults.hostile import CANARY, COMMAND, MODULE, PRECIOUS, evaluated, imported, loaded_again, system
 from tests.helpers.attacks import Attack
 from tests.helpers.running import SMALL_COPY, invoke
 
@@ -175,3 +177,87 @@ def test_a_database_that_is_none_is_named(attack: Attack, searched: Path, tmp_pa
     assert (tmp_path / PRECIOUS).read_text() == PRECIOUS, ended
     assert ended.status == 1, ended
     assert "search" in ended.error, ended
+
+
+# numbers of the two trials of a search, and of one that was stopped or that waits, if any
+GAPS = [
+    (*numbers, *third)
+    for numbers in ((0, 7), (7, 0), (1, 2), (0, 2), (2, 0), (3, 9), (2, 3), (0, 10**6))
+    for third in ((), (5, "RUNNING"), (1, "WAITING"), (4, "WAITING"))
+    if not third or third[0] not in numbers
+]
+
+
+@pytest.mark.attacks(sampled=1, whole=len(GAPS))
+def test_a_search_ends_if_the_numbers_of_its_trials_have_gaps(attack: Attack, searched: Path, tmp_path: Path) -> None:
+    first, second, *third = GAPS[attack.number]
+    shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
+    with closing(sqlite3.connect(tmp_path / "search" / "study.db")) as database, database:
+        database.execute("UPDATE trials SET number = ? WHERE trial_id = 1", (first,))
+        database.execute("UPDATE trials SET number = ? WHERE trial_id = 2", (second,))
+        if third:
+            own = row(database, third[1], third[0])
+            copied = "INSERT INTO trial_params (trial_id, param_name, param_value, distribution_json) SELECT"
+            database.execute(
+                f"{copied} ?, param_name, param_value, distribution_json FROM trial_params WHERE trial_id = 1", (own,)
+            )
+        best = database.execute("SELECT trial_id, value FROM trial_values").fetchall()
+    ended = forks.run(*SEARCH, "hydra.sweeper.n_trials=5", directory=tmp_path, limit=60)
+    assert ended.status == 0, ended
+    with closing(sqlite3.connect(tmp_path / "search" / "study.db")) as database:
+        rows = dict(database.execute("SELECT trial_id, number FROM trials"))
+        states = dict(database.execute("SELECT trial_id, state FROM trials"))
+        values = database.execute("SELECT trial_id, value FROM trial_values").fetchall()
+    assert {states[1], states[2]} == {"COMPLETE"}
+    assert best == values[:2]
+    assert {rows[1], rows[2]} == {first, second}
+    taken = [number for identity, number in rows.items() if identity > 2 and states[identity] == "COMPLETE"]
+    assert len({*taken}) == len(taken) > 0, (rows, states)
+    left = [number for identity, number in rows.items() if states[identity] not in ("COMPLETE", "FAIL", "PRUNED")]
+    assert all(number >= 5 for number in left), (rows, states, ended)
+    assert all((tmp_path / "search" / f"trial_{number}" / "DONE").is_file() for number in taken)
+
+
+PICKLES = {
+    "a command": lambda: pickle.dumps(system()),
+    "an evaluation": lambda: pickle.dumps(evaluated()),
+    "an import": lambda: pickle.dumps(imported()),
+    "a pickle in a pickle": lambda: pickle.dumps(loaded_again()),
+    "a state of evaluations": lambda: pickle.dumps({"_n_dim": evaluated()}),
+    "JSON of another class": lambda: json.dumps({"class": "system", "state": {"command": COMMAND}}).encode(),
+    "JSON of no class": lambda: json.dumps({"class": ["CMA"], "state": {}}).encode(),
+    "JSON of objects": lambda: json.dumps({"array": [1], "dtype": "O", "shape": [1]}).encode(),
+    "JSON of a large array": lambda: json.dumps({"array": [1], "dtype": "f8", "shape": [10**12]}).encode(),
+    "JSON that is deep": lambda: b"[" * 100_000,
+    "JSON of another size": lambda: json.dumps({"class": "SepCMA", "state": {"_n_dim": 10**9}}).encode(),
+    "JSON without a state": lambda: json.dumps({"class": "SepCMA", "state": {}}).encode(),
+    "a number": lambda: b"3",
+    "no bytes": lambda: b"",
+}
+SAMPLERS = {
+    "cma": (),
+    "sepcma": ("+hydra.sweeper.sampler.use_separable_cma=true",),
+    "cmawm": ("+hydra.sweeper.sampler.with_margin=true",),
+}
+STUDIES = list(itertools.product(PICKLES, SAMPLERS))
+
+
+@pytest.mark.attacks(sampled=1, whole=len(STUDIES))
+def test_no_sampler_unpickles_a_study(attack: Attack, searched: Path, tmp_path: Path) -> None:
+    pytest.importorskip("cmaes")
+    name, prefix = STUDIES[attack.number]
+    shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "canary.py").write_text(MODULE)
+    with closing(sqlite3.connect(tmp_path / "search" / "study.db")) as database, database:
+        added = "INSERT INTO trial_system_attributes (trial_id, key, value_json) VALUES (2, ?, ?)"
+        database.execute(added, (f"{prefix}:optimizer:0", json.dumps(PICKLES[name]().hex())))
+    sampler = (
+        "hydra.sweeper.sampler._target_=optuna.samplers.CmaEsSampler",
+        "hydra.sweeper.sampler.n_startup_trials=1",
+    )
+    words = (*SEARCH, *sampler, "~hydra.sweeper.sampler.constant_liar", *SAMPLERS[prefix], "hydra.sweeper.n_trials=4")
+    ended = forks.run(*words, directory=tmp_path, limit=60)
+    assert not (tmp_path / CANARY).exists(), (name, ended)
+    assert "Traceback" not in ended.out + ended.err, (name, ended)
+    assert ended.status == 0 or (name.startswith("JSON") and ended.error), (name, ended)
+    attack.record("refused" if ended.status else "began anew")

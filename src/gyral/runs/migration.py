@@ -15,6 +15,7 @@ from typing import Any
 
 from gyral.core.errors import UserError
 from gyral.core.files import to_json_lines, write_atomically
+from gyral.runs.database import TIMEOUT, Database, check_database
 from gyral.runs.directory import CONFIG, DONE, METRICS
 from gyral.runs.measures import FILE, to_plain, write_measures
 from gyral.runs.metrics_file import logged_metrics
@@ -107,9 +108,10 @@ def _migrate_study(path: Path) -> bool:
     with path.open("rb") as file:
         if file.read(len(DATABASE)) != DATABASE:
             return False
+    check_database(path)
     changed = False
     try:
-        with closing(sqlite3.connect(path, timeout=60)) as database, database:
+        with closing(sqlite3.connect(path, timeout=TIMEOUT, factory=Database)) as database, database:
             found = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             for table, key, about, text in (columns for columns in TABLES if columns[0] in found):
                 for row, name, before in database.execute(f"SELECT {key}, {about}, {text} FROM {table}").fetchall():

@@ -15,6 +15,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from gyral.core.errors import OptionError
+from gyral.runs.database import TIMEOUT, Database, check_database
 
 PRUNED = "pruned"  # user attribute of a pruned trial
 ATTEMPTS = 3  # to open a storage
@@ -36,7 +37,7 @@ class Reporter:
             study_name=name, storage=storage, pruner=instantiate_optuna(sweeper.pruner, "hydra.sweeper.pruner")
         )
         self.trial = optuna.trial.Trial(study, trial_id(storage, name, config.job.num))
-        self.reported = set(study.trials[config.job.num].intermediate_values)
+        self.reported = set(trial_of(study, config.job.num).intermediate_values)
 
     def should_prune(self, step: int, value: float) -> bool:
         """Report a value, and return whether the pruner prunes the trial."""
@@ -60,6 +61,18 @@ def trial_id(storage: Any, study: str, number: int) -> int:
     """Return the id in a storage of a trial of a study."""
     found: int = storage.get_trial_id_from_study_id_trial_number(storage.get_study_id_from_name(study), number)
     return found
+
+
+def trial_of(study: Any, number: int) -> Any:
+    """Return the trial of a study that has a number. The numbers may have gaps, if somebody has deleted trials.
+
+    Raises:
+        LookupError: no trial has the number.
+    """
+    for trial in study.get_trials(deepcopy=False):
+        if trial.number == number:
+            return trial
+    raise LookupError(f"the study has no trial {number}")
 
 
 def instantiate_optuna(node: DictConfig | None, option: str, **arguments: Any) -> Any:
@@ -88,12 +101,19 @@ def quiet_optuna() -> None:
 
 
 def open_storage(url: str) -> Any:
-    """Return a storage that several processes can use at the same time."""
+    """Return a storage that several processes can use at the same time.
+
+    Raises:
+        UserError: it is a database of SQLite that would change other files, see `check_database`.
+    """
     import optuna
+    from sqlalchemy import make_url
     from sqlalchemy.exc import DBAPIError
 
     if url.startswith("sqlite"):
-        options: dict[str, Any] = {"connect_args": {"timeout": 60}}  # seconds to wait for the write of another process
+        if file := make_url(url).database:
+            check_database(Path(file.removeprefix("file:")))
+        options: dict[str, Any] = {"connect_args": {"timeout": TIMEOUT, "factory": Database}}
     else:
         options = {"pool_pre_ping": True}  # a server closes connections that nobody uses
     if re.match(r"(postgresql|mysql|mariadb)(\+(psycopg2?|pymysql|mysqldb))?:", url):

@@ -37,6 +37,8 @@ def continue_with(study: Any, storage: Any, owned: Ownership, distributions: dic
             raise OptionError("hydra.sweep.dir", directory, f"{reason}; choose another directory, or only add values")
         if not owned.is_alone:
             raise OptionError("hydra.sweep.dir", directory, f"{reason}; several searches share its study")
+        if [trial.number for trial in study.trials] != [*range(len(study.trials))]:
+            raise OptionError("hydra.sweep.dir", directory, f"{reason}, and the numbers of its trials have gaps")
         if any(is_in_use(trial) for trial in study.trials if not trial.state.is_finished()):
             raise OptionError("hydra.sweep.dir", directory, f"{reason}, and its jobs still run")
     return _with_distributions(study, storage, {key: distributions[key] for key in changed}) if changed else study

@@ -34,8 +34,8 @@ from gyral.core.measures import Measure, percent, printed
 from gyral.runs.directory import resolve
 from gyral.runs.measures import read_measures
 from gyral.runs.moved import check_current
-from gyral.runs.trial import PRUNED, instantiate_optuna, open_storage, quiet_optuna, trial_id
-from gyral.sweeps import larger_space
+from gyral.runs.trial import PRUNED, instantiate_optuna, open_storage, quiet_optuna, trial_id, trial_of
+from gyral.sweeps import cma_states, larger_space
 from gyral.sweeps.grid import BaseSweeper, values_of
 from gyral.sweeps.launchers.base import FinishedJob
 from gyral.sweeps.launchers.slurm import Slurm
@@ -182,6 +182,7 @@ class Tune(BaseSweeper):
         self.owned = Ownership(study, self.opened, self.directory)
         study = larger_space.continue_with(study, self.opened, self.owned, distributions, self.directory)
         self.owned.study = study
+        cma_states.use_json()
         # neither a search that is started again nor one of several must draw the numbers of another
         seed = self.seed + known + (0 if self.owned.is_alone else self.owned.id)
         study.sampler = instantiate_optuna(self.sampler, "hydra.sweeper.sampler", seed=seed % 2**32)
@@ -222,11 +223,16 @@ class Tune(BaseSweeper):
         from optuna.trial import TrialState
 
         while self.count_left(study, distributions) and not only_failures(study):
+            ids = {known.number: known._trial_id for known in study.get_trials(deepcopy=False)}
             trial = study.ask(distributions)
+            is_taken = ids.get(trial.number, trial._trial_id) != trial._trial_id
+            if is_taken or (trial.number in ids and trial.number >= self.n_trials):
+                study.tell(trial, state=TrialState.FAIL)  # Optuna counts trials, and their numbers have gaps here
+                continue
             if trial.number >= self.n_trials:  # another search has started the last one at the same moment
                 self.owned.give_up(trial.number)
                 continue
-            frozen = study.trials[trial.number]
+            frozen = trial_of(study, trial.number)
             if not belongs_to(frozen, distributions):  # somebody else has put it into the queue
                 log.warning(NOT_OF_SEARCH, trial.number)
                 study.tell(trial.number, state=TrialState.FAIL)
@@ -325,7 +331,7 @@ def report_end(study: Any, storage: Any, finished: FinishedJob) -> None:
     from optuna.trial import TrialState
 
     number, value = finished.job.number, finished.value
-    trial = study.trials[number]
+    trial = trial_of(study, number)
     reason = str(finished.error) if finished.error else None
     if not reason and not (isinstance(value, int | float) and math.isfinite(value)):
         reason = f"{finished.job.config.task.monitor} is {value}, which is not a finite number"
