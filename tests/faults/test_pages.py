@@ -50,8 +50,8 @@ def write_runs(directory: Path, text: Any) -> None:
         offered = json.loads((run / "measures.json").read_text())
         for measure in offered["measures"]:
             measure |= {"label": text(), "unit": text()}
-        for remark in offered["remarks"]:
-            remark |= {"mark": text(), "footnote": text(), "data": text()}
+        for remark, end in zip(offered["remarks"], "ⅠⅡⅢ", strict=True):  # no mark is a part of another
+            remark |= {"mark": f"{text()}{end}", "footnote": text(), "data": text()}
         (run / "measures.json").write_text(json.dumps(offered))
         if accuracy is not None:
             done = json.loads((run / "DONE").read_text())
