@@ -1,11 +1,14 @@
 """Links in a run directory or a sweep of somebody else: no command writes through them to the user's files."""
 
 import itertools
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+from gyral.core.files import copy_folder, remove
+from gyral.runs.directory import check_links
 from tests.faults import forks
 from tests.faults.hostile import PRECIOUS
 from tests.helpers.attacks import Attack
@@ -27,6 +30,26 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "figure": ("report", "figure=loss_line", "run=run"),
 }
 CASES = list(itertools.product(PLACES, COMMANDS))
+LARGE = 2**20  # bytes of a file
+# By their names: the places and targets of links in a run. {run} is the run directory, {users} a folder beside it.
+WITHIN = {
+    "to a file": (("best.ckpt", "checkpoints/best.ckpt"),),
+    "to a file, absolute": (("best.ckpt", "{run}/checkpoints/best.ckpt"),),
+    "to a large file": (("a", "checkpoints/large"), ("b", "{run}/checkpoints/large"), ("checkpoints/c", "large")),
+    "to the run": (("deep", "."), ("checkpoints/deep", ".."), ("checkpoints/again", "{run}")),
+    "to a folder": (("checkpoints/step_8", "../figures"), ("b", "checkpoints"), ("c", "{run}/checkpoints")),
+    "to each other": (("a", "b"), ("b", "a")),
+    "to itself": (("a", "a"), ("checkpoints/b", "{run}/checkpoints/b")),
+    "to a link": (("a", "b"), ("b", "checkpoints"), ("checkpoints/c", "../b")),
+    "to nothing": (("a", "nothing"), ("checkpoints/b", "{run}/nothing")),
+    "to what is not copied": (("a", "train.log"), ("b", "wandb")),
+}
+OUTSIDE = {
+    "to a file of the user": (("a", "{users}/kept"), ("checkpoints/b", "../../users/kept")),
+    "to a folder of the user": (("a", "{users}"), ("checkpoints/step_8", "../../users")),
+    "through a link": (("a", "b/kept"), ("b", "{users}")),
+}
+COPIES = list(itertools.product((*WITHIN, *OUTSIDE), ("a copy", "a copy over a copy", "a removal")))
 
 
 @pytest.fixture(scope="session")
@@ -102,3 +125,72 @@ def test_links_within_a_run_directory_and_of_wandb_are_allowed(finished: Path, t
     (tmp_path / "run" / "wandb" / "debug.log").symlink_to(tmp_path / "log")  # W&B makes such links
     ended = forks.run("run=run", entry="evaluate", directory=tmp_path, limit=30)
     assert ended.status == 0, ended
+
+
+def link(run: Path, kind: str, users: Path) -> None:
+    """Make the links of a kind in a run directory."""
+    for place, target in {**WITHIN, **OUTSIDE}[kind]:
+        (run / place).unlink(missing_ok=True)
+        (run / place).symlink_to(target.format(run=run, users=users))
+
+
+def entries(folder: Path) -> list[Path]:
+    """Return all files, folders and links in a folder, without following a link."""
+    return [Path(place, name) for place, folders, files in os.walk(folder) for name in (*folders, *files)]
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() and not path.is_symlink() else 0
+
+
+@pytest.mark.attacks(sampled=4, whole=len(COPIES))
+def test_copies_and_removals_follow_no_links(attack: Attack, tmp_path: Path) -> None:
+    kind, what = COPIES[attack.number * 11 % len(COPIES)]
+    run, users, copy = tmp_path / "run", tmp_path / "users", tmp_path / "copy"
+    for folder in (run / "checkpoints", run / "figures", run / "wandb", users):
+        folder.mkdir(parents=True)
+    for file in (users / "kept", run / "checkpoints" / "best.ckpt", run / "train.log", run / "figures" / "a.png"):
+        file.write_text(file.name)
+    (run / "checkpoints" / "large").write_bytes(bytes(LARGE))
+    link(run, kind, users)
+    before = contents(users)
+    if what == "a removal":
+        for path in [*(path for path in entries(run) if path.is_symlink()), run]:
+            remove(path)
+        assert not run.exists()
+    else:
+        for _ in range(1 if what == "a copy" else 2):
+            copy_folder(run, copy, without=("train.log", "wandb"))
+        made = {path.relative_to(copy) for path in entries(copy)}
+        expected = {path.relative_to(run) for path in entries(run)} - {Path("train.log"), Path("wandb")}
+        links = {Path(place) for place, _ in {**WITHIN, **OUTSIDE}[kind]}
+        assert made - links == expected - links
+        assert made & links == (set() if kind in OUTSIDE else links)
+        assert sum(map(size, entries(copy))) <= sum(map(size, entries(run)))
+        for path in filter(Path.is_symlink, entries(copy)):
+            assert not os.readlink(path).startswith("/"), path
+            assert Path(os.path.realpath(path)).is_relative_to(copy), path
+        check_links(copy, "run")
+    assert contents(users) == before
+    attack.record(what)
+
+
+@pytest.mark.attacks(sampled=0, whole=len(WITHIN))
+def test_a_longer_sweep_copies_no_file_twice(attack: Attack, tmp_path: Path) -> None:
+    kind = list(WITHIN)[attack.number]
+    here = tmp_path / "here"
+    here.mkdir()
+    words = ("-m", *RUN[:-2], "model=rnn", "seed=1", "callbacks.checkpoints.every=8", "hydra.sweep.dir=sweep")
+    first = forks.run(*words, "trainer.max_steps=8", directory=here, limit=30)
+    assert first.status == 0, first
+    (run,) = (path.parent for path in (here / "sweep").rglob("DONE"))
+    (run / "figures").mkdir(exist_ok=True)
+    (run / "checkpoints" / "large").write_bytes(bytes(LARGE))
+    link(run, kind, tmp_path / "users")
+    second = forks.run(*words, "trainer.max_steps=16", directory=here, limit=30)
+    assert second.status == 0, second
+    assert "Continuing the run of 8 steps" in second.err, second
+    (longer,) = (path.parent for path in (here / "sweep").rglob("DONE") if path.parent != run)
+    assert [path.name for path in entries(longer) if size(path) >= LARGE] == ["large"]
+    assert (run / "DONE").is_file()
+    attack.record("longer")
