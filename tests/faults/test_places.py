@@ -116,7 +116,7 @@ CASES = list(itertools.product(PLANTS, COMMANDS, PLACES))
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a second."""
     steps = ("trainer.max_steps=2", "trainer.val_check_interval=1", "trainer.log_every_n_steps=1")
-    return train(tmp_path_factory.mktemp("places") / "run", *SMALL_COPY, "model=gru", *steps)
+    return train(tmp_path_factory.mktemp("places") / "run", *SMALL_COPY, "model=rum", *steps)
 
 
 @pytest.fixture

@@ -48,12 +48,15 @@ def own_entities() -> set[str]:
     """Return the names of the user and of his teams, which the server of Weights & Biases knows.
 
     Raises:
-        Exception: of wandb, if there is no key or no answer.
+        ConnectionError: the server does not answer, or does not take the key.
     """
     import wandb
 
-    viewer = wandb.Api().viewer
-    return {viewer.username, viewer.entity, *viewer.teams}
+    session = wandb.setup()  # `wandb.Api().viewer` refuses the answers of older servers
+    names = {session._get_username(), session._get_entity(), *session._get_teams()} - {None}
+    if not names:
+        raise ConnectionError("the server does not say which teams are yours")
+    return names
 
 
 def has_wandb_key(settings: Any) -> bool:
