@@ -31,7 +31,14 @@ from gyral.core.locks import lock_file
 from gyral.core.measures import LARGEST, Measure, Remark
 from gyral.core.progress import LogFile
 from gyral.core.signatures import parameters_of
-from gyral.runs.data_files import check_digests, digests, make_paths_absolute, relocate, with_saved_paths
+from gyral.runs.data_files import (
+    check_digests,
+    digests,
+    foreign_options,
+    make_paths_absolute,
+    relocate,
+    with_saved_paths,
+)
 from gyral.runs.measures import FILE as MEASURES
 from gyral.runs.measures import write_measures
 from gyral.runs.moved import check_current
@@ -71,6 +78,8 @@ class Run:
         checkpoint: the last checkpoint, from which training resumes, or None for a fresh start.
         is_new: whether the files of the run are not written yet.
         is_longer: whether the files of the run say that it has fewer steps.
+        is_saved: whether its configuration is read from its directory, where somebody else may have written it.
+        given: the options of the configuration that the command gives nevertheless: the places of data that have moved.
     """
 
     directory: Path
@@ -79,6 +88,8 @@ class Run:
     checkpoint: Path | None = None
     is_new: bool = False
     is_longer: bool = False
+    is_saved: bool = False
+    given: tuple[str, ...] = ()
 
     @property
     def identity(self) -> str:
@@ -102,6 +113,23 @@ class Run:
             saved = read_provenance(self.directory).get("data") or {}
             check_digests(plain_values(self.config), saved, self.directory, starts=self.checkpoint is None)
 
+    def foreign_data(self) -> dict[str, Any]:
+        """Return the options that name data which the author of a saved run need not have had, by key."""
+        if not self.is_saved:
+            return {}
+        has_origin = (self.directory / PROVENANCE).is_file()
+        saved = (read_provenance(self.directory).get("data") or {}) if has_origin else {}
+        found = foreign_options(plain_values(self.config), saved, self.directory)
+        return {key: value for key, value in found.items() if key not in self.given}
+
+    def announce_foreign_data(self) -> None:
+        """Say in one line each what `foreign_data` returns, before it is read."""
+        where = self.directory
+        for key, value in self.foreign_data().items():
+            log.warning(
+                "%s=%s: named by the configuration in %s, not by you; its text is not logged", key, value, where
+            )
+
     def finish(self, results: dict[str, Any]) -> None:
         """Mark the run as DONE, with its final metrics."""
         write_atomically(self.directory / DONE, to_json(results, 2) + "\n")
@@ -123,7 +151,7 @@ def load_run(directory: Path, trust: Any = None, option: str = "run") -> Run:
     check_links(directory, option)
     run = read_saved_run(directory)
     check_saved_config(plain_values(run.config), directory, option, trust, directory / CONFIG)
-    return run
+    return replace(run, is_saved=True)
 
 
 def places_of_data(given: Mapping[str, str]) -> dict[str, str]:
@@ -150,7 +178,7 @@ def with_data_at(run: Run, places: Mapping[str, str]) -> Run:
         return run
     values = plain_values(run.config)
     relocate(values, places)
-    return replace(run, config=as_config(values))
+    return replace(run, config=as_config(values), given=tuple(places))
 
 
 def check_saved_config(
@@ -389,6 +417,7 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
         run = Run(directory, wanted, run.results, run.checkpoint)
     if run.results is None:
         run.check_data()
+        run.announce_foreign_data()
         saved, current = read_provenance(directory).get("git_commit"), git_commit()
         code = "" if saved == current else f" (started with commit {saved}, now {current})"
         start = f"Resuming from {run.checkpoint}" if run.checkpoint else "No checkpoint found; starting from step 0"
