@@ -3,8 +3,10 @@
 import importlib
 import os
 import pkgutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,12 +17,15 @@ from torch import Tensor
 from gyral import ops
 from gyral.nn import recurrent
 from gyral.nn.recurrent import Recurrent
+from gyral.ops import operator
 from gyral.ops.native import library
 from gyral.ops.operator import Operator
+from gyral.training.callbacks.checkpoints import Checkpoints
 from tests.faults import forks
+from tests.helpers.attacks import Attack
 from tests.helpers.found import at_least
 from tests.helpers.kernels import forget_kernels
-from tests.helpers.running import SMALL_COPY, choices, compose_choices
+from tests.helpers.running import ENTRIES, SMALL_COPY, choices, compose_choices
 
 SIZES = {"hidden_size": 20, "input_size": 3, "steps": 6, "rows": 2}
 # A cell for each family, a folder of `gyral.ops`, and two without kernels of ours: one has a fused path, one has none.
@@ -58,6 +63,7 @@ class Observed(NamedTuple):
         path: "loop" or "fused path", or both.
         kernels, twins: the families whose kernels ran, and those whose functions in plain torch did.
         outputs: the outputs for random inputs, which depend on the name of the cell alone.
+        missing: the lines of the log about kernels that are unavailable.
     """
 
     backend: str
@@ -66,6 +72,7 @@ class Observed(NamedTuple):
     kernels: set[str]
     twins: set[str]
     outputs: Tensor
+    missing: list[str]
 
 
 def operators() -> dict[str, Operator]:
@@ -97,18 +104,20 @@ def observe(cell: str) -> Observed:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recurrent, "scan", note("path", "loop", recurrent.scan))
         patch.setattr(recurrent.log, "info", messages.append)
+        patch.setattr(operator.log, "warning", lambda text, *values: messages.append(text % values))
         patch.setattr(Recurrent, "_choose_backend", choose_and_note)
-        for name, operator in operators().items():
-            twin = importlib.import_module(operator.naive.__module__)
-            patch.setattr(twin, operator.naive.__name__, note("twins", name, operator.naive))
-            patch.setattr(operator, "prepare", note("kernels", name, operator.prepare))
+        for name, family in operators().items():
+            twin = importlib.import_module(family.naive.__module__)
+            patch.setattr(twin, family.naive.__name__, note("twins", name, family.naive))
+            patch.setattr(family, "prepare", note("kernels", name, family.prepare))
         torch.manual_seed(0)
         factory = instantiate(compose_choices("cell")[cell], hidden_size=SIZES["hidden_size"])
         model = Recurrent(factory, SIZES["input_size"], dtype=torch.float64).eval()
         with torch.no_grad():
             outputs, _ = model(torch.randn(SIZES["steps"], SIZES["rows"], SIZES["input_size"], dtype=torch.float64))
     found = {message for message in messages if " runs on the " in message}
-    return Observed(model.backend, found, seen["path"], seen["kernels"], seen["twins"], outputs)
+    missing = [message for message in messages if " is unavailable: " in message]
+    return Observed(model.backend, found, seen["path"], seen["kernels"], seen["twins"], outputs, missing)
 
 
 @pytest.fixture(scope="module", params=["a cell of each family", pytest.param("all cells", marks=pytest.mark.slow)])
@@ -167,6 +176,70 @@ def test_the_log_names_the_backend_that_runs_without_a_compiler(uncompiled: dict
     for family, cell in FAMILIES.items():
         found = uncompiled[cell]
         assert family in found.twins if found.backend == "fused" else "false" in str(found.messages), (cell, found)
+
+
+def test_one_line_says_why_a_kernel_does_not_run(uncompiled: dict[str, Observed]) -> None:
+    lines = [line for found in uncompiled.values() for line in found.missing]
+    assert len(lines) == len({*lines})  # once for each kernel
+    assert all("false failed: status 1; PyTorch runs instead, with other last digits" in line for line in lines)
+    for family, cell in FAMILIES.items():
+        of_cell = [*uncompiled[cell].messages, *(line for line in lines if f"The kernel {family} " in line)]
+        assert sum("false failed: status 1" in line for line in of_cell) == 1, (cell, of_cell)
+
+
+@needs_compiler
+def test_no_line_names_a_kernel_that_is_compiled(compiled: dict[str, Observed]) -> None:
+    assert not [line for found in compiled.values() for line in found.missing]
+
+
+# Whether the process that made the checkpoint had compiled kernels, and whether the one that resumes has: what it says.
+RESUMED = {
+    (True, True): None,
+    (False, False): None,
+    (None, False): None,  # a checkpoint of an earlier version
+    (True, False): "of compiled kernels and this process runs PyTorch alone",
+    (False, True): "of PyTorch alone and this process runs compiled kernels",
+}
+
+
+@pytest.mark.parametrize(("had", "has"), RESUMED)
+def test_a_resumed_run_says_that_its_last_digits_will_differ(
+    had: bool | None, has: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(library, "unavailable", {} if had else {"min_gated": "false failed"})
+    state = Checkpoints().state_dict()
+    if had is None:
+        del state["has_kernels"]
+    monkeypatch.setattr(library, "unavailable", {} if has else {"min_gated": "false failed"})
+    resumed, trainer = Checkpoints(), SimpleNamespace(accumulate_grad_batches=100)
+    resumed.load_state_dict(state)
+    for index in range(2):
+        resumed.on_train_batch_end(trainer, None, None, None, index)  # type: ignore[arg-type]
+    said = RESUMED[had, has]
+    assert [message for message in caplog.messages if "last digits" in message] == (
+        [f"The checkpoint is {said}: last digits will differ"] if said else []
+    )
+
+
+@needs_compiler
+@pytest.mark.attacks(sampled=0, whole=6)
+def test_a_run_that_resumes_without_a_compiler_says_so(attack: Attack, tmp_path: Path) -> None:
+    cell = ("min_gru", "min_lstm", "mamba", "gla", "lru", "rnn")[attack.number]
+    words = (*SMALL_COPY, f"model={cell}", "callbacks.checkpoints.every=4", "hydra.run.dir=run")
+    started = forks.run(*words, "trainer.max_steps=4", directory=tmp_path, limit=60)
+    assert started.status == 0, started
+
+    def resume() -> None:
+        os.environ |= {"CXX": "false", "GYRAL_CACHE": str(tmp_path / "cache")}
+        forget_kernels()
+        sys.argv = ["gyral/train.py", "resume=run", "trainer.max_steps=8"]
+        ENTRIES["train"]()
+
+    resumed = forks.fork(resume, tmp_path, limit=60)
+    assert resumed.status == 0, resumed
+    assert "The checkpoint is of compiled kernels" in resumed.err, resumed
+    assert resumed.err.count("last digits will differ") == 1, resumed
+    attack.record("said")
 
 
 @needs_compiler

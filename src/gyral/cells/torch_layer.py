@@ -180,6 +180,9 @@ class TorchLayerCell(RecurrentCell):
         """Return the reason why the kernels do not support these options, device or dtype, or None if they do."""
         return gated.unsupported_reason(self._parameters_of("hh")[0])
 
+    def _has_kernel(self) -> bool:
+        return gated.has_kernel(self._parameters_of("hh")[0]) and self.kernel_unsupported_reason() is None
+
     def layer_unsupported_reason(self, *, starts: bool = False) -> str | None:
         """Return the reason why the layer of torch does not support these options, or None if it does."""
         name = self.layer.torch_name
@@ -202,7 +205,7 @@ class TorchLayerCell(RecurrentCell):
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
-        prefers_layer = (self.layer_is_faster and lengths is None) or self.kernel_unsupported_reason() is not None
+        prefers_layer = (self.layer_is_faster and lengths is None) or not self._has_kernel()
         if prefers_layer and self.layer_unsupported_reason(starts=starts is not None) is None:
             outputs, final = self.layer(inputs, state, lengths)
             # under autocast the layer returns its own dtype; kernels and reference return the dtype of the state

@@ -4,6 +4,7 @@ import collections
 import functools
 import importlib
 import inspect
+import logging
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,9 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from gyral.core.compat import assume_constant_result, below_autograd, is_batched
 from gyral.ops.autograd import differentiate, outside_autocast
+from gyral.ops.compiler import kernels_unsupported_reason
+
+log = logging.getLogger(__name__)
 
 LIBRARY = torch.library.Library("gyral", "FRAGMENT")
 
@@ -23,6 +27,10 @@ Value = Any  # of an argument: a tensor, a list of tensors, a number, a string, 
 
 class KernelUnavailableError(Exception):
     """No kernel supports this device or dtype; the message is the reason."""
+
+
+class NotReady(str):
+    """The reason why the kernels of a device and dtype cannot be made ready, such as a compiler that fails."""
 
 
 class Operator:
@@ -102,6 +110,16 @@ class Operator:
         given = self.kernels.get(tensor.device.type), tensor.device, tensor.dtype
         found = load_as_constant(*given) if torch.compiler.is_compiling() else load_or_reason(*given)
         return found if isinstance(found, str) else None
+
+    def has_kernel(self, tensor: Tensor) -> bool:
+        """Return whether kernels run for the device and dtype of a tensor; for callers that run `naive` otherwise.
+
+        If the kernels cannot be made ready, one line of the log says so: the last digits of `naive` differ.
+        """
+        if kernels_unsupported_reason() is not None:
+            return False
+        given = self.kernels.get(tensor.device.type), tensor.device, tensor.dtype
+        return is_ready_as_constant(*given) if torch.compiler.is_compiling() else is_ready(*given)
 
     def prepare(self, given: Sequence[Value]) -> tuple[Any, Any]:
         """Return the module of kernels and the named tuple of the arguments.
@@ -270,14 +288,34 @@ def load_or_reason(module: str | None, device: torch.device, dtype: torch.dtype)
             raise
         return "triton is not installed"
     except KernelUnavailableError as error:
-        return str(error)
+        return NotReady(error)
     return kernels
+
+
+def is_ready(module: str | None, device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether a module of kernels is ready to run; see `Operator.has_kernel`."""
+    found = load_or_reason(module, device, dtype)
+    if isinstance(found, NotReady):
+        _log_once(str(module).split(".")[2], found)
+    return not isinstance(found, str)
+
+
+@assume_constant_result
+def is_ready_as_constant(module: str | None, device: torch.device, dtype: torch.dtype) -> bool:
+    """Return `is_ready` of the arguments."""
+    return is_ready(module, device, dtype)
+
+
+@functools.cache
+def _log_once(name: str, reason: str) -> None:
+    log.warning("The kernel %s is unavailable: %s; PyTorch runs instead, with other last digits", name, reason)
 
 
 @assume_constant_result  # a compiler could not trace imports
 def load_as_constant(module: str | None, device: torch.device, dtype: torch.dtype) -> Any:
     """Return `load_or_reason` of the arguments."""
-    return load_or_reason(module, device, dtype)
+    found = load_or_reason(module, device, dtype)
+    return str(found) if isinstance(found, str) else found
 
 
 def count_true(mask: Tensor) -> Any:

@@ -4,7 +4,6 @@ from torch import Tensor
 
 from gyral.ops.block_scan import naive
 from gyral.ops.block_scan.naive import step
-from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.operator import Operator, check_dtypes
 
 __all__ = ["block_scan", "step"]
@@ -33,7 +32,7 @@ def block_scan(
         TypeError: The tensors have several dtypes.
     """
     check_dtypes(change.dtype, values, h0)
-    has_kernel = kernels_unsupported_reason() is None and OPERATOR.unsupported_reason(change) is None
+    has_kernel = OPERATOR.has_kernel(change)
     run = OPERATOR if has_kernel else naive.block_scan
     outputs, final = run(change, values, h0, is_first, lengths)
     return outputs, final

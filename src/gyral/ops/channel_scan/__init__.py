@@ -7,7 +7,6 @@ y_{t,c} = Σ_p Re(w_{c,p} h_{t,c,p})
 from torch import Tensor
 
 from gyral.ops.channel_scan import naive
-from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.operator import Operator, check_dtypes
 
 __all__ = ["channel_scan"]
@@ -45,6 +44,6 @@ def channel_scan(
         TypeError: The tensors have several dtypes.
     """
     check_dtypes(x.dtype, decay, readout, h0)
-    has_kernel = kernels_unsupported_reason() is None and OPERATOR.unsupported_reason(x) is None
+    has_kernel = OPERATOR.has_kernel(x)
     outputs, final = (OPERATOR if has_kernel else naive.channel_scan)(x, decay, readout, h0, lengths, starts)
     return outputs, final

@@ -10,7 +10,6 @@ from Wu, Fan, Baevski, Dauphin and Auli, "Pay less attention with lightweight an
 import torch
 from torch import Tensor
 
-from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.convolution import naive
 from gyral.ops.convolution.naive import head_of_channel
 from gyral.ops.operator import Operator, check_dtypes
@@ -19,12 +18,7 @@ from gyral.ops.sequences import is_finite, reachable_since
 __all__ = ["convolution", "has_kernel", "head_of_channel", "unsupported_reason", "window"]
 
 OPERATOR = Operator(naive.convolution, {"cpu": "gyral.ops.convolution.cpu"})
-unsupported_reason = OPERATOR.unsupported_reason
-
-
-def has_kernel(tensor: Tensor) -> bool:
-    """Return whether there are kernels for the device and dtype of a tensor, and no transform traces this code."""
-    return kernels_unsupported_reason() is None and unsupported_reason(tensor) is None
+has_kernel, unsupported_reason = OPERATOR.has_kernel, OPERATOR.unsupported_reason
 
 
 def convolution(

@@ -16,7 +16,6 @@ rule with rate β; without r it is linear attention.
 from torch import Tensor
 
 from gyral.ops.autograd import outside_autocast
-from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.delta import naive
 from gyral.ops.delta.naive import delta_step, to_unit
 from gyral.ops.operator import Operator, check_dtypes
@@ -63,7 +62,7 @@ def delta_scan(
         TypeError: The tensors have several dtypes.
     """
     check_dtypes(q.dtype, k, v, s0, decay, erase, write)
-    has_kernel = kernels_unsupported_reason() is None and OPERATOR.unsupported_reason(q) is None
+    has_kernel = OPERATOR.has_kernel(q)
     with outside_autocast(q.device):
         run = OPERATOR if has_kernel else naive.delta_scan
         outputs, final = run(q, k, v, s0, decay, erase, write, lengths, starts, unit)

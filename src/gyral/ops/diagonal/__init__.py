@@ -2,7 +2,6 @@
 
 from torch import Tensor
 
-from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.diagonal import naive
 from gyral.ops.diagonal.naive import multiply, reciprocal
 from gyral.ops.operator import Operator, check_dtypes
@@ -41,6 +40,6 @@ def diagonal_scan(
         TypeError: The tensors have several dtypes.
     """
     check_dtypes(values.dtype, decay, h0)
-    has_kernel = kernels_unsupported_reason() is None and OPERATOR.unsupported_reason(values) is None
+    has_kernel = OPERATOR.has_kernel(values)
     outputs, final = (OPERATOR if has_kernel else naive.diagonal_scan)(values, decay, h0, lengths, starts, is_complex)
     return outputs, final

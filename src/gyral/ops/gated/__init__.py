@@ -9,11 +9,11 @@ from torch import Tensor
 from gyral.ops.gated import naive
 from gyral.ops.operator import Operator, cast_for_autocast
 
-__all__ = ["KINDS", "gated", "unsupported_reason"]
+__all__ = ["KINDS", "gated", "has_kernel", "unsupported_reason"]
 
 KINDS = tuple(naive.EQUATIONS)  # in the order of gated.hpp
 OPERATOR = Operator(naive.gated, {"cpu": "gyral.ops.gated.cpu"})
-unsupported_reason = OPERATOR.unsupported_reason
+has_kernel, unsupported_reason = OPERATOR.has_kernel, OPERATOR.unsupported_reason
 
 
 def gated(

@@ -8,7 +8,6 @@ import math
 from torch import Tensor
 
 from gyral.ops.autograd import outside_autocast
-from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.m2rnn import naive
 from gyral.ops.operator import Operator, check_dtypes
 
@@ -51,7 +50,7 @@ def m2rnn(
         TypeError: The tensors have several dtypes.
     """
     check_dtypes(q.dtype, k, v, forget, weight, s0)
-    has_kernel = kernels_unsupported_reason() is None and OPERATOR.unsupported_reason(q) is None
+    has_kernel = OPERATOR.has_kernel(q)
     bound = math.inf if clip is None else float(clip)
     with outside_autocast(q.device):
         outputs, final = (OPERATOR if has_kernel else naive.m2rnn)(q, k, v, forget, weight, s0, bound, lengths, starts)

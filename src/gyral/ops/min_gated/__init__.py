@@ -6,7 +6,6 @@ minGRU: z_t = σ(k_t);  minLSTM: z_t = σ(i_t) / (σ(f_t) + σ(i_t))
 
 from torch import Tensor
 
-from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.min_gated import naive
 from gyral.ops.min_gated.naive import coefficients
 from gyral.ops.operator import Operator, check_dtypes
@@ -34,6 +33,6 @@ def min_gated(
         TypeError: The tensors have several dtypes.
     """
     check_dtypes(projected.dtype, h0)
-    has_kernel = kernels_unsupported_reason() is None and OPERATOR.unsupported_reason(projected) is None
+    has_kernel = OPERATOR.has_kernel(projected)
     outputs, final = (OPERATOR if has_kernel else naive.min_gated)(projected, h0, lengths, starts)
     return outputs, final

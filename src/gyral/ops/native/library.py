@@ -74,17 +74,13 @@ def load(source: Path) -> ctypes.CDLL:
 
 @functools.cache
 def load_or_reason(source: Path) -> ctypes.CDLL | str:
-    """Return the library, or the reason why it is unavailable: cached, so that a failed compilation is not repeated.
-
-    One line of the log says so: what runs instead has other last digits.
-    """
+    """Return the library, or the reason why it is unavailable: cached, so that a failed compilation is not repeated."""
     unavailable.pop(source.stem, None)
     try:
         return _load(source)
     except KernelUnavailableError as error:
         if SOURCES in source.parents:
             unavailable[source.stem] = str(error)
-        log.warning("The kernel %s is unavailable: %s; PyTorch runs instead, with other last digits", source.stem, error)
         return str(error)
 
 

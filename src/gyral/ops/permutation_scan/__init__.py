@@ -6,7 +6,6 @@ pairs: N real parts, then N imaginary parts.
 
 from torch import Tensor
 
-from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.operator import Operator, check_dtypes
 from gyral.ops.permutation_scan import naive
 from gyral.ops.permutation_scan.naive import step
@@ -48,7 +47,7 @@ def permutation_scan(
         TypeError: The tensors have several dtypes.
     """
     check_dtypes(selection.dtype, dictionary, decay, values, h0)
-    has_kernel = kernels_unsupported_reason() is None and OPERATOR.unsupported_reason(values) is None
+    has_kernel = OPERATOR.has_kernel(values)
     run = OPERATOR if has_kernel else naive.permutation_scan
     outputs, final = run(selection, dictionary, decay, values, h0, lengths, starts)
     return outputs, final

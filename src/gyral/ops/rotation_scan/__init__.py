@@ -6,7 +6,6 @@ R_t = R_{t−1} H_{w₂} H_{w₁},  h̃_t = f(ε_t + R_t q_t),  h_t = σ(u_t) �
 
 from torch import Tensor
 
-from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.operator import Operator, check_dtypes
 from gyral.ops.rotation_scan import naive
 from gyral.ops.rotation_scan.naive import merge, reflect, reflections, split
@@ -52,7 +51,7 @@ def rotation_scan(
         TypeError: The tensors have several dtypes.
     """
     check_dtypes(parts.dtype, memory, h0)
-    has_kernel = kernels_unsupported_reason() is None and OPERATOR.unsupported_reason(parts) is None
+    has_kernel = OPERATOR.has_kernel(parts)
     run = OPERATOR if has_kernel else naive.rotation_scan
     outputs, memory, hidden = run(parts, memory, h0, lengths, starts, double_angle, activation)
     return outputs, memory, hidden

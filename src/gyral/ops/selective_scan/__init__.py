@@ -6,7 +6,6 @@ y_{t,d} = C_tᵀ h_{t,d}
 
 from torch import Tensor
 
-from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.operator import Operator, check_dtypes
 from gyral.ops.selective_scan import naive
 from gyral.ops.selective_scan.naive import coefficients
@@ -48,7 +47,7 @@ def selective_scan(
         TypeError: The tensors have several dtypes.
     """
     check_dtypes(u.dtype, delta, a, b, c, h0)
-    has_kernel = kernels_unsupported_reason() is None and OPERATOR.unsupported_reason(u) is None
+    has_kernel = OPERATOR.has_kernel(u)
     run = OPERATOR if has_kernel else naive.selective_scan
     outputs, final = run(u, delta, a, b, c, h0, lengths, starts)
     return outputs, final

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.operator import Operator, check_dtypes
 from gyral.ops.sequences import reachable_since
 from gyral.ops.short_convolution import naive
@@ -48,8 +47,7 @@ def short_convolution(
     check_dtypes(weight.dtype, values, history, bias)
     channels, kernel = weight.shape
     sizes = [channels] if sizes is None else list(sizes)
-    may_run = kernels_unsupported_reason() is None and kernel <= LONGEST
-    has_kernel = may_run and OPERATOR.unsupported_reason(values) is None
+    has_kernel = kernel <= LONGEST and OPERATOR.has_kernel(values)
     run = OPERATOR if has_kernel else naive.short_convolution
     first, second = (*sizes, 0)[:2]
     found = run(values, weight, bias, history, lengths, reachable_since(starts, kernel), first, second)

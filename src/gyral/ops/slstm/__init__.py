@@ -8,7 +8,6 @@ c_t = f' ⊙ c_{t−1} + i' ⊙ tanh(z), n_t = f' ⊙ n_{t−1} + i', y_t = σ(o
 
 from torch import Tensor
 
-from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.operator import Operator, check_dtypes
 from gyral.ops.slstm import naive
 from gyral.ops.slstm.naive import lowest_scale
@@ -45,7 +44,7 @@ def slstm(
         TypeError: The tensors have several dtypes.
     """
     check_dtypes(projected.dtype, weight_hh, hidden, cell, normalizer, scale)
-    has_kernel = kernels_unsupported_reason() is None and OPERATOR.unsupported_reason(projected) is None
+    has_kernel = OPERATOR.has_kernel(projected)
     run = OPERATOR if has_kernel else naive.slstm
     outputs, hidden, cell, normalizer, scale = run(
         projected, weight_hh, hidden, cell, normalizer, scale, lengths, starts
