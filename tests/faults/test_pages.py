@@ -4,9 +4,11 @@ import csv
 import io
 import itertools
 import json
+import math
 import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +16,14 @@ import yaml
 from markdown_it import MarkdownIt
 from omegaconf import OmegaConf
 
-from gyral.core.csv_files import FORMULAS
+from gyral.core.csv_files import FORMULAS, plain_text
+from gyral.figures import common
 from gyral.reports.render import files, latex, terminal
 from gyral.reports.tables.sections import make_sections
 from gyral.runs import records
+from gyral.runs.metrics_file import logged_metrics, read_metrics
+from gyral.sweeps import optuna
+from gyral.training.loggers import MetricsFile
 from tests.helpers.attacks import Attack
 from tests.helpers.running import invoke
 from tests.helpers.written import PROVENANCE, TABLE1, write_run
@@ -125,3 +131,44 @@ def test_dollar_signs_are_no_formulas_in_figures(tmp_path: Path) -> None:
     outcome = invoke(f"sweep={tmp_path}", f"save={tmp_path}/plot.png", "y=train/loss", entry="report")
     assert outcome.status == 0, outcome.err
     assert (tmp_path / "plot.png").is_file()
+
+
+FORMULA_TEXTS = (
+    *("=cmd|' /C calc'!A0", '=HYPERLINK("http://x.y","a")', "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1"),
+    *("'=1", "''=1", "＝1+1", "＋1", "－1", "＠A1", "=1,=2", '"=1', "=", "-", "+x"),
+)
+
+
+def write_search(path: Path, text: str) -> list[list[str]]:
+    trial = SimpleNamespace(
+        number=0, params={text: text}, state=SimpleNamespace(name="FAIL"), value=-0.5, user_attrs={"reason": text}
+    )
+    optuna.write_trials(path, [trial], text)
+    return [["trial", "state", text, text, "reason"], ["0", "FAIL", "-0.5", text, text]]
+
+
+def write_metrics(path: Path, text: str) -> list[list[str]]:
+    """Write metrics and continue the file, as a resumed run does."""
+    MetricsFile(path).log_metrics({text: -1.5, "-0.975": math.nan}, 0)
+    resumed = MetricsFile(path, resumed_at=1)
+    resumed.log_metrics({text: -1e-07}, 1)
+    resumed.log_metrics({text: 2.0, f"{text}2": -math.inf}, 2)
+    heads = ["step", text, "-0.975", f"{text}2"]
+    assert logged_metrics(path.parent) == heads[1:]
+    assert read_metrics(path.parent, text) == ([1, 2, 3], [-1.5, -1e-07, 2.0])
+    assert common.read_numbers(path.parent, path.name, "none")[0] == heads
+    return [heads, ["0", "-1.5", "nan", ""], ["1", "-1e-07", "", ""], ["2", "2.0", "", "-inf"]]
+
+
+@pytest.mark.attacks(sampled=4, whole=2 * len(FORMULA_TEXTS))
+def test_no_cell_is_a_formula_and_all_are_read_back(attack: Attack, tmp_path: Path) -> None:
+    text = FORMULA_TEXTS[attack.number // 2 % len(FORMULA_TEXTS)]
+    if attack.number % 2 and set(text) & set("\r\n"):
+        text = text.strip("\r\n")  # names of metrics have no line ends
+    expected = (write_metrics if attack.number % 2 else write_search)(tmp_path / "metrics.csv", text)
+    with (tmp_path / "metrics.csv").open(newline="") as file:
+        cells = list(csv.reader(file))
+    for cell in (cell for line in cells for cell in line):
+        assert not cell.startswith(FORMULAS) or re.fullmatch(r"-(inf|[\d.]+(e-\d+)?)", cell), cell
+    assert [[plain_text(cell.replace("\\r", "\r")) for cell in line] for line in cells] == expected
+    attack.record("files without formulas")
