@@ -6,6 +6,8 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+from gyral.core.search_paths import find_program
+
 
 def typed(words: list[str]) -> str:
     """Return a command as a user types it in bash, zsh or fish: words with Hydra's single quotes get double quotes."""
@@ -62,9 +64,12 @@ def output_of(*command: str, folder: Path | None = None, seconds: float = 10.0) 
         TimeoutError: it has not ended in time.
         OSError: it is missing or has failed; the message is one line.
     """
+    found = find_program(command[0])
+    if found is None:
+        raise FileNotFoundError(f"{command[0]} is not installed")
     try:
         done = subprocess.run(
-            command,
+            [found, *command[1:]],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -1,7 +1,9 @@
 """Where a command and its child processes look for modules and programs: not in the current directory."""
 
 import os
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 PACKAGES = str(Path(__file__).resolve().parents[2])  # the directory of the package gyral
@@ -23,5 +25,14 @@ def leave_out_current_directory() -> None:
         sys.path[:own] = [entry for entry in sys.path[:own] if entry and os.path.abspath(entry) != here]
     for variable, keep in (("PYTHONPATH", bool), ("PATH", os.path.isabs)):
         if variable in os.environ:
-            os.environ[variable] = os.pathsep.join(filter(keep, os.environ[variable].split(os.pathsep)))
+            os.environ[variable] = _entries(variable, keep)
     os.environ["PYTHONSAFEPATH"] = "1"  # of all Python processes that this one starts
+
+
+def find_program(name: str) -> str | None:
+    """Return the full path of a program of PATH, not one of the current directory; None if it is not installed."""
+    return shutil.which(name, path=_entries("PATH", os.path.isabs))
+
+
+def _entries(variable: str, keep: Callable[[str], bool]) -> str:
+    return os.pathsep.join(filter(keep, os.environ.get(variable, os.defpath).split(os.pathsep)))

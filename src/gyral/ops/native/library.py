@@ -22,6 +22,7 @@ from torch import Tensor
 from gyral.core.cache import cache_directory, untrusted_reason
 from gyral.core.locks import lock_file
 from gyral.core.progress import line
+from gyral.core.search_paths import find_program
 from gyral.ops.operator import KernelUnavailableError
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ unavailable: dict[str, str] = {}  # the reasons why libraries that this process 
 
 def compiler() -> str | None:
     """Return the path of the C++ compiler: $CXX, else c++, g++ or clang++; None if none is installed."""
-    return next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
+    return next(filter(None, map(find_program, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
 
 
 def load(source: Path) -> ctypes.CDLL:
