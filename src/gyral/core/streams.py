@@ -49,6 +49,14 @@ def unescaped(stream: Any) -> Any:
     return stream.unescaped if isinstance(stream, PrintableStream) else stream
 
 
+def escape_streams() -> None:
+    """Let standard output and standard error of this process escape control characters, see `PrintableStream`."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, PrintableStream):
+            setattr(sys, name, PrintableStream(stream))
+
+
 def fail(message: str) -> NoReturn:
     """End the process with one line on standard error."""
     print(f"error: {message}", file=sys.stderr)
@@ -77,9 +85,7 @@ def open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    for name in ("stdout", "stderr"):
-        if not isinstance(getattr(sys, name), PrintableStream):
-            setattr(sys, name, PrintableStream(getattr(sys, name)))
+    escape_streams()
     if is_closed:
         raise UserError("standard output: is closed")
 

@@ -22,6 +22,7 @@ from gyral.config import own_modules
 from gyral.config.plain import as_config
 from gyral.core.errors import OptionError
 from gyral.core.signals import Interrupted, stop
+from gyral.core.streams import escape_streams
 from gyral.runs.directory import (
     CONFIG,
     FAILED,
@@ -49,6 +50,7 @@ def main(connection_number: int) -> None:
     Args:
         connection_number: file descriptor of the connection for messages.
     """
+    escape_streams()
     logging.getLogger().addHandler(logging.NullHandler())  # the first process logs the same
     connection = Connection(connection_number, readable=False)
     words, run, environment, scratch, threads, limit = pickle.load(sys.stdin.buffer)

@@ -34,6 +34,7 @@ from gyral.core.checks import check_integer
 from gyral.core.errors import JobError
 from gyral.core.memory import release_freed_memory
 from gyral.core.signals import Interrupted, StopRequest, handlers
+from gyral.core.streams import escape_streams
 from gyral.runs.directory import DONE, FAILED
 
 log = logging.getLogger(__name__)
@@ -129,6 +130,7 @@ def execute_in_worker(job: SweepJob) -> JobReturn:
 
     The returned object can be pickled, whatever the job's error is.
     """
+    escape_streams()
     os.chdir(job.cwd)
     sys.argv[:] = job.command
     own_modules.set_command(job.command[1:])
