@@ -31,6 +31,7 @@ from gyral.ops.sequences import reverse, reverse_starts
 
 log = logging.getLogger(__name__)
 BACKENDS = ("auto", "reference", "fused", "compile", "graph")
+FUSED_GRAPH = "fused (graph)"  # the name of the fused backend where a CUDA graph records it
 MAX_LAYERS = 1000
 
 
@@ -47,8 +48,9 @@ class RecurrentBase(nn.Module, ABC):
         dropout: Probability of dropout on the outputs of each layer except the last, in training.
         batch_first: Whether inputs and outputs are (B, T, …) instead of (T, B, …).
         backend: "reference" is the readable loop over `cell.step`; "fused" is the cell's own function for the whole
-            sequence; "compile" is the loop over the step compiled by `torch.compile` (needs a C++ compiler on a CPU);
-            "graph" is the whole loop as a CUDA graph; "auto" is "fused" if the cell supports it, else "graph" on a GPU,
+            sequence, which on a GPU without its kernels is recorded as a CUDA graph; "compile" is the loop over the
+            step compiled by `torch.compile` (needs a C++ compiler on a CPU); "graph" is the whole loop as a CUDA graph,
+            see `gyral.nn.cuda_graph.GraphedLoops`; "auto" is "fused" if the cell supports it, else "graph" on a GPU,
             else "reference".
         locked_dropout: See `gyral.nn.dropout.SequenceDropout`.
         weight_drop: Probability, in [0, 1), that an entry of the cells' recurrent weights (parameters whose names start
@@ -133,7 +135,7 @@ class RecurrentBase(nn.Module, ABC):
             keep_compiler_cache_private()
             # the function of the class: a deep copy of this module would share a cell's method with the original
             self._compiled = torch.compile(type(cells[0]).scan_step, dynamic=False)
-        self._graphs = GraphedLoops(scan)
+        self._graphs = GraphedLoops()
         self._choose_backend(cells[0])
 
     def _choose_backend(self, cell: RecurrentCell, starts: bool = False) -> str:
@@ -146,19 +148,27 @@ class RecurrentBase(nn.Module, ABC):
             if chosen == "auto" and reason is None:
                 chosen = "fused"
             elif chosen == "auto":
-                on_gpu = first_parameter(cell).device.type == "cuda"
-                has_graph = on_gpu and self._graph_unsupported_reason(cell) is None
+                has_graph = is_on_gpu(cell) and self._graph_unsupported_reason(cell) is None
                 chosen, note = "graph" if has_graph else "reference", f"; {reason}"
         elif chosen == "graph" and (reason := self._graph_unsupported_reason(cell)) is not None:
             _refuse("graph", reason)
         if chosen != self.backend and not torch.compiler.is_compiling():
             self.backend = chosen
             name, requested = type(cell).__name__, self.requested_backend
-            message = f"{name} runs on the {chosen} backend (requested: {requested}{note})"
+            form = chosen
+            if chosen == "fused" and (reason := self.recording_reason(cell)) is not None:
+                form, note = FUSED_GRAPH, f"; {reason}"
+            message = f"{name} runs on the {form} backend (requested: {requested}{note})"
             if message not in self._logged:
                 self._logged.add(message)
                 log.info(message)
         return chosen
+
+    def recording_reason(self, cell: RecurrentCell) -> str | None:
+        """Return the reason why the fused path of a cell is recorded as a CUDA graph, or None if it is not."""
+        if not is_on_gpu(cell) or self._graph_unsupported_reason(cell) is not None:
+            return None
+        return cell.kernels_unsupported_reason()
 
     def _graph_unsupported_reason(self, cell: RecurrentCell) -> str | None:
         """Return the reason why a CUDA graph does not support this network, or None if it does."""
@@ -166,6 +176,8 @@ class RecurrentBase(nn.Module, ABC):
             return "does not support weight_drop"
         if transform_is_active():
             return "does not support transforms of torch.func"
+        if next(cell.parameters(), None) is None:  # graphs know parameters by their place
+            return "does not support replicas of torch.nn.DataParallel"
         for part in cell.modules():
             if isinstance(part, RecurrentCell) and (reason := part.graph_unsupported_reason()) is not None:
                 return reason
@@ -302,16 +314,16 @@ class RecurrentBase(nn.Module, ABC):
         if isinstance(inputs, StepInputs) and not isinstance(inputs, cell.understands):
             inputs = inputs.values
         if backend == "fused":
-            if starts is not None:  # selected here: NaN of the old state reaches neither values nor gradients
-                state = tree_map(partial(choose_rows, starts[0]), cell.init_state(starts.shape[1]), state)
-            return cell.fused(inputs, state, lengths, starts)
+            if self.recording_reason(cell) is not None:
+                return self._graphs.run(run_fused, cell, inputs, state, lengths, starts)
+            return run_fused(cell, inputs, state, lengths, starts)
         steps, batch_size = tree_leaves(inputs)[0].shape[:2]
         sequence = cell.project(inputs), cell.sequence_constants(steps, batch_size)
         initial = None if starts is None else cell.init_state(batch_size)
         if backend == "graph":
-            if first_parameter(cell).device.type != "cuda":
+            if not is_on_gpu(cell):
                 _refuse("graph", "the model is not on a GPU")
-            return self._graphs.run(cell, sequence, state, lengths, starts, initial)
+            return self._graphs.run(run_loop, cell, sequence, state, lengths, starts, initial)
         if is_exporting_to_onnx() and not torch.jit.is_tracing():  # as the older exporter does
             return scan_without_gradients(cell, sequence, state, lengths, starts, initial)
         step = partial(self._compiled, cell) if backend == "compile" and self._compiled else cell.scan_step
@@ -376,6 +388,25 @@ class Recurrent(RecurrentBase):
 
     def join_states(self, states: tuple[State, ...]) -> tuple[State, ...]:
         return states
+
+
+def is_on_gpu(cell: RecurrentCell) -> bool:
+    """Return whether the parameters of a cell are on a GPU that has CUDA graphs."""
+    return first_parameter(cell).device.type == "cuda"
+
+
+def run_fused(
+    cell: RecurrentCell, inputs: Any, state: State, lengths: Tensor | None, starts: Tensor | None
+) -> tuple[Tensor, State]:
+    """Return the result of the fused path of a cell."""
+    if starts is not None:  # selected here: NaN of the old state reaches neither values nor gradients
+        state = tree_map(partial(choose_rows, starts[0]), cell.init_state(starts.shape[1]), state)
+    return cell.fused(inputs, state, lengths, starts)
+
+
+def run_loop(cell: RecurrentCell, *arguments: Any) -> tuple[Tensor, State]:
+    """Return the result of the loop over the steps of a cell; see `gyral.ops.scan.scan`."""
+    return scan(cell.scan_step, *arguments)
 
 
 def fused_unsupported_reason(cell: RecurrentCell, starts: bool) -> str | None:

@@ -99,7 +99,11 @@ class Operator:
 
     def unsupported_reason(self, tensor: Tensor) -> str | None:
         """Return the reason why no kernel supports the device and dtype of a tensor, or None if one does."""
-        given = self.kernels.get(tensor.device.type), tensor.device, tensor.dtype
+        return self.unsupported_on(tensor.device, tensor.dtype)
+
+    def unsupported_on(self, device: torch.device, dtype: torch.dtype) -> str | None:
+        """Return the reason why no kernel supports a device and dtype, or None if one does."""
+        given = self.kernels.get(device.type), device, dtype
         found = load_as_constant(*given) if torch.compiler.is_compiling() else load_or_reason(*given)
         return found if isinstance(found, str) else None
 
