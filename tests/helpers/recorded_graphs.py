@@ -131,7 +131,7 @@ def recordings(monkeypatch: pytest.MonkeyPatch) -> Recordings:
     monkeypatch.setattr(compiler, "_is_capturing", lambda: stand_in.is_recording)
     monkeypatch.setattr(cuda_graph, "new_pool", stand_in.new_pool)
     monkeypatch.setattr(cuda_graph, "record", stand_in.record)
-    monkeypatch.setattr(cuda_graph, "side_stream", nullcontext)
+    monkeypatch.setattr(cuda_graph, "side_stream", lambda _: nullcontext())
     monkeypatch.setattr(cuda_graph, "current_stream", lambda _: "the only stream")
     monkeypatch.setattr(cuda_graph, "generator_of", lambda _: torch.default_generator)
     return stand_in

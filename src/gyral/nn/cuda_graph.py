@@ -5,6 +5,7 @@ read values on the host, and a function that draws random numbers draws them fro
 """
 
 import contextlib
+import functools
 import gc
 import logging
 import warnings
@@ -164,10 +165,10 @@ class _Graph:
         def zeros_like(outputs: Sequence[Tensor]) -> list[Tensor | None]:
             return [torch.zeros_like(output) if output.requires_grad else None for output in outputs]
 
-        pool = new_pool()
         with recording(self.device):
+            pool = new_pool()
             for _ in range(WARM_UPS):
-                with side_stream():
+                with side_stream(self.device):
                     outputs = forward()
                     cotangents = zeros_like(outputs)
                     if any(each is not None for each in cotangents):
@@ -331,9 +332,9 @@ def _copy(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
 
 def record(function: Callable[[], Any], pool: Any) -> tuple[Callable[[], None], Any]:
     """Record a function as a CUDA graph; return what runs it again, and its result, which that overwrites."""
-    graph = torch.cuda.CUDAGraph()
+    graph, stream = torch.cuda.CUDAGraph(), stream_of_recordings(torch.device("cuda", torch.cuda.current_device()))
     # other threads, such as those of data loaders, may call CUDA meanwhile
-    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
         result = function()
     return graph.replay, result
 
@@ -371,9 +372,15 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def side_stream() -> Any:
-    """Return a context on another stream, on which nothing else runs."""
-    return torch.cuda.stream(torch.cuda.Stream())
+@functools.cache
+def stream_of_recordings(device: torch.device) -> Any:
+    """Return the stream of all recordings on a device; libraries keep memory for each stream that they have run on."""
+    return torch.cuda.Stream(device)
+
+
+def side_stream(device: torch.device) -> Any:
+    """Return a context on the stream of recordings, without a recording."""
+    return torch.cuda.stream(stream_of_recordings(device))
 
 
 def new_pool() -> Any:
