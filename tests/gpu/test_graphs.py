@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 import gyral
 from benchmarks import gpu_rows
 from gyral.cells.dynamic_conv import DynamicConvCell
+from gyral.nn.choice import Choice
 from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.recurrent import Recurrent
 
@@ -35,7 +36,7 @@ def build(model: str, hidden: int = N, inputs: int = X, recorded: bool = True, *
 
 
 def without_graph(module: Recurrent) -> Recurrent:
-    module.recording_reason = lambda _: None  # type: ignore[method-assign]
+    module.choice = lambda cell, starts=False: Choice("fused")  # type: ignore[method-assign]
     return module
 
 
@@ -65,7 +66,7 @@ def assert_close(found: list[Tensor], expected: list[Tensor], tolerance: float) 
 @pytest.mark.parametrize("model", RECORDED)
 def test_the_fused_path_as_a_graph_equals_it(model: str) -> None:
     module = build(model).double()
-    if module.recording_reason(module.cells[0]) is None:
+    if module.choice(module.cells[0]).reason is None:
         pytest.skip("it has kernels")
     plain = without_graph(copy.deepcopy(module))
     kinds = ("whole", "ragged", "resets", "ragged resets")
@@ -208,7 +209,7 @@ def step_time(module: Recurrent, inputs: Tensor, repeats: int) -> float:
 def test_a_graph_is_faster(model: str, least: float, capsys: pytest.CaptureFixture[str]) -> None:
     inputs = torch.randn(53, 128, 36, device=DEVICE)
     module, plain = (build(model, 50, 36, recorded) for recorded in (True, False))
-    if module.recording_reason(module.cells[0]) is None:
+    if module.choice(module.cells[0]).reason is None:
         pytest.skip("it has kernels")
     graph, eager = step_time(module, inputs, 15), step_time(plain, inputs, 5)
     with capsys.disabled():

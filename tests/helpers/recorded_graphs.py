@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from gyral import ops
 from gyral.cells.graph import GraphCell
-from gyral.nn import cuda_graph, recurrent
+from gyral.nn import choice, cuda_graph, recurrent
 from gyral.ops import compiler
 from tests.helpers.found import at_least
 
@@ -143,6 +143,7 @@ def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     packages = [importlib.import_module(f"gyral.ops.{info.name}") for info in pkgutil.iter_modules(ops.__path__)]
     operators = at_least(18, [each.OPERATOR for each in packages if hasattr(each, "OPERATOR")])
     with monkeypatch.context() as patched:
+        patched.setattr(choice, "is_on_gpu", lambda _: True)
         patched.setattr(recurrent, "is_on_gpu", lambda _: True)
         for each in operators:
             patched.setattr(each, "kernels", {})

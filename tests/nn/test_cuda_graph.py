@@ -26,6 +26,7 @@ from gyral.cells.slstm import SLSTMCell
 from gyral.cells.urnn import URNNCell
 from gyral.core.errors import OptionError
 from gyral.nn import cuda_graph
+from gyral.nn.choice import Choice
 from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.recurrent import Recurrent, run_fused, run_loop
 from gyral.ops.scan import scan
@@ -49,6 +50,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch, recordings: Recordings) -> Iterator[Rec
 def build(model: str, backend: str = "auto", **options: Any) -> Recurrent:
     torch.manual_seed(0)
     return Recurrent(lambda size: MODELS[model](input_size=size, hidden_size=8), X, backend=backend, **options)
+
+
+def run_plainly(module: Recurrent) -> None:
+    """Run the fused path of a module without a graph."""
+    module.choice = lambda cell, starts=False: Choice("fused")  # type: ignore[method-assign]
 
 
 def results(module: Recurrent, seed: int, kind: str = "whole") -> list[Tensor]:
@@ -78,7 +84,7 @@ def test_no_cell_runs_as_a_python_loop_on_a_gpu(gpu: Recordings, model: str) -> 
     module = build(model)
     cell = module.cells[0]
     is_loop_of_cudnn = module.backend == "fused" and isinstance(getattr(cell, "layer", None), nn.RNNBase)
-    assert is_loop_of_cudnn or module.backend == "graph" or module.recording_reason(cell) is not None
+    assert is_loop_of_cudnn or module.choice(cell).name in ("graph", "fused (graph)")
 
 
 def test_cells_without_kernels_on_a_gpu_are_recorded(gpu: Recordings) -> None:
@@ -86,7 +92,7 @@ def test_cells_without_kernels_on_a_gpu_are_recorded(gpu: Recordings) -> None:
     for model in at_least(24, RECORDED):
         module = build(model, "fused")
         assert module.backend == "fused"
-        assert module.recording_reason(module.cells[0]) == "there are no kernels for cpu"
+        assert module.choice(module.cells[0]) == ("fused", "there are no kernels for cpu")
 
 
 def test_names_of_the_backend(gpu: Recordings, caplog: pytest.LogCaptureFixture) -> None:
@@ -107,7 +113,7 @@ def test_names_of_the_backend(gpu: Recordings, caplog: pytest.LogCaptureFixture)
 @pytest.mark.parametrize("model", RECORDED)
 def test_the_fused_path_as_a_graph_equals_it(gpu: Recordings, model: str) -> None:
     module, plain = build(model).double(), build(model, "fused").double()
-    plain.recording_reason = lambda _: None  # type: ignore[method-assign]
+    run_plainly(plain)
     for kind in ("whole", "ragged", "resets"):
         for seed in range(2):
             assert_equal(results(module, seed, kind), results(plain, seed, kind))
@@ -121,7 +127,7 @@ def test_layers_directions_and_training(gpu: Recordings, model: str) -> None:
     for recorded in (True, False):
         module = build(model, num_layers=2, bidirectional=True, batch_first=True)
         if not recorded:
-            module.recording_reason = lambda _: None  # type: ignore[method-assign]
+            run_plainly(module)
         optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
         generator = torch.Generator().manual_seed(1)
         losses = []
@@ -144,7 +150,7 @@ def test_random_numbers_are_those_of_the_plain_path(gpu: Recordings) -> None:
         torch.manual_seed(0)
         module = Recurrent(lambda size: DynamicConvCell(size, N, weight_dropout=0.5), X)
         if not recorded:
-            module.recording_reason = lambda _: None  # type: ignore[method-assign]
+            run_plainly(module)
         inputs = torch.randn(2, T, B, X)
         module(inputs[0])
         both = [module(one)[0] for one in inputs]  # the second overwrites what the first backward pass reads
@@ -162,7 +168,7 @@ def test_second_derivatives_and_batches_of_gradients(gpu: Recordings) -> None:
     def run(recorded: bool) -> list[Tensor]:
         module = build("LRU").double()
         if not recorded:
-            module.recording_reason = lambda _: None  # type: ignore[method-assign]
+            run_plainly(module)
         torch.manual_seed(0)
         inputs = torch.randn(T, B, X, dtype=torch.float64, requires_grad=True)
         outputs = module(inputs)[0]
@@ -204,7 +210,7 @@ def test_shapes_without_enough_memory_run_without_a_graph(
 
     monkeypatch.setattr(cuda_graph, "record", fail)
     module, plain = build("LRU").double(), build("LRU", "fused").double()
-    plain.recording_reason = lambda _: None  # type: ignore[method-assign]
+    run_plainly(plain)
     with caplog.at_level(logging.INFO):
         for seed in range(2):
             assert_equal(results(module, seed), results(plain, seed))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 
 from gyral.nn import layers
-from gyral.nn.recurrent import FUSED_GRAPH, fused_unsupported_reason
+from gyral.nn.choice import FUSED_GRAPH
 from gyral.ops.native import library
 
 SIZES = 4, 20  # of the input and of the hidden state: no backend depends on them
@@ -59,9 +59,6 @@ def backends(device: torch.device | str = "cpu", dtype: torch.dtype = torch.floa
             found.append(Backend(name, "–", f"depends on {' and '.join(required)}"))
             continue
         layer = layer_class(*SIZES, device=device, dtype=dtype)
-        cell, backend = layer.cells[0], layer.backend
-        reason = fused_unsupported_reason(cell, starts=False)
-        if backend == "fused" and (reason := layer.recording_reason(cell)) is not None:
-            backend = FUSED_GRAPH
-        found.append(Backend(name, backend, reason or ""))
+        choice = layer.choice(layer.cells[0])
+        found.append(Backend(name, choice.name, choice.reason or ""))
     return found
