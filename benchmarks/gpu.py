@@ -45,8 +45,8 @@ CHECK, MEASURE = 60.0, 30.0  # seconds of a comparison and of a row: what takes 
 SHORT_STEP = 10_000  # kernels of a training step that also runs at its full size in the comparison, to be counted
 SLOW = 0.4  # seconds of a training step that is measured in a single round
 LONGEST = 100_000  # kernels of a graph: longer ones may take more memory than there is
-NODE = 2.5e-6  # seconds of a kernel in a graph
-CAPTURE = 6 * 12e-6  # seconds to record one, for the graphs of forward and of the training step with their warm-ups
+NODE = 4e-6  # seconds of a kernel in a graph
+CAPTURE = 100e-6  # seconds to record one, for the graphs of forward and of the training step with their warm-ups
 ROW = 0.9  # seconds of a row beside its own steps, to build it and for the rounds
 SHARE = 0.85  # of the time that is planned
 
@@ -292,7 +292,9 @@ def line(row: dict[str, Any]) -> str:
 
 def conditions(settings: Settings, arguments: Sequence[str]) -> dict[str, Any]:
     """Return the command, the GPU and the versions."""
-    found = {"command": " ".join(("python -m benchmarks.gpu", *arguments)), **settings._asdict(), **provenance()}
+    given = [f"json={Path(settings.json).name}" if each.startswith("json=") else each for each in arguments]
+    found = {"command": " ".join(("python -m benchmarks.gpu", *given)), **settings._asdict(), **provenance()}
+    del found["json"]
     found |= {"python": platform.python_version(), "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     for name in ("triton", "fla"):
         try:

@@ -17,7 +17,7 @@ import gyral
 from benchmarks import measure
 from benchmarks.equivalence import FLOAT32, Precision, compare
 from gyral.cells.base import RecurrentCell
-from gyral.nn.recurrent import FUSED_GRAPH, Recurrent
+from gyral.nn.recurrent import Recurrent
 
 INPUT = 36  # size of the inputs
 SIZES = (128, 53, 50), (8, 1024, 128), (128, 150, 250)  # batch, time steps, hidden size
@@ -166,8 +166,7 @@ def path_of(module: nn.Module) -> str:
         return "torch"
     cell = module.cells[0]
     assert isinstance(cell, RecurrentCell)
-    is_recorded = module.backend == "fused" and module.recording_reason(cell) is not None
-    return FUSED_GRAPH if is_recorded else module.backend
+    return module.choice(cell).name
 
 
 def profiled(step: Callable[[], None]) -> dict[str, Any]:
