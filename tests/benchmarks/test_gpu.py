@@ -103,7 +103,7 @@ def test_the_plan_for_a_gpu_has_every_cell_within_its_time():
     assert {case.model for case in found.cases} == {*gpu.names()}
     assert len(found.cases) + len(found.cut) == len(cases) == len({*cases}) == len(settings.size) * len(gpu.names())
     # the longest graphs are left out, and only as many as the time demands
-    assert max(map(gpu.launches_of, found.cases)) < min(int(text.split()[-2]) for text in found.cut)
+    assert max(map(gpu.launches_of, found.cases)) <= min(int(text.split()[-2]) for text in found.cut)
     assert len(gpu.plan(cases, 10 * settings.seconds).cut) < len(found.cut)
     # model files are named as in conf/model; FS-RNN has a file for each slow cell, and DAG-RNN is a kind of MAGE
     names = {name.partition(":")[0].lower() for name in gpu_rows.models()}

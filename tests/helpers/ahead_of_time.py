@@ -108,9 +108,10 @@ FAMILIES = {
 
 
 def digest(family: Family) -> str:
-    """Return the digest of the source files of a family."""
+    """Return the digest of the source files of a family that define functions of Triton."""
     files = sorted((ROOT / "src" / "gyral" / "ops" / family.folder).glob("*.py"))
-    return hashlib.sha256("".join(file.read_text(encoding="utf-8") for file in files).encode()).hexdigest()
+    texts = [text for file in files if "@triton.jit" in (text := file.read_text(encoding="utf-8"))]
+    return hashlib.sha256("".join(texts).encode()).hexdigest()
 
 
 def compiled(family: Family, cases: tuple[Case, ...]) -> Iterator[tuple[str, Any]]:
