@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
@@ -252,3 +253,53 @@ def test_torch_layers_have_the_weights_of_the_cells():
         pair = build(CASE._replace(model=layer)), build(CASE._replace(model=model))
         inputs = torch.randn(6, 4, 3)
         torch.testing.assert_close(*(module(inputs)[0] for module in pair))
+
+
+class Event:
+    """Stands in for `torch.cuda.Event`; it reads a clock that only `torch.cuda._sleep` and kernels move."""
+
+    clock = 0.0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.time = Event.clock
+
+    def elapsed_time(self, end: "Event") -> float:
+        return end.time - self.time
+
+
+@pytest.mark.parametrize(("host", "is_held"), [(0.0, True), (0.02, False)])
+def test_times_of_the_device_while_the_host_queues(monkeypatch, host, is_held):
+    def sleep(cycles: int) -> None:
+        Event.clock += 1000 * cycles / gpu_timing.CYCLES
+
+    def step() -> None:
+        time.sleep(host)
+        Event.clock += 3.0
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "_sleep", sleep)
+    load = Mock(step=step)
+    found = gpu_timing.device_times(load, 0.005, 3)
+    assert found["device_ms"] == pytest.approx(3.0)
+    assert found["host_ms"] >= 1000 * host
+    assert found["is_held"] is is_held
+
+
+def test_launches_and_kernels_of_a_profile(monkeypatch):
+    def event(name: str, kind: Any, nanoseconds: int = 0) -> Mock:
+        found = Mock(**{"device_type.return_value": kind, "duration_ns.return_value": nanoseconds})
+        found.name.return_value = name
+        return found
+
+    cpu, cuda = gpu_rows.DeviceType.CPU, gpu_rows.DeviceType.CUDA
+    names = ("cudaLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch", "cudaMemsetAsync", "cudaStreamSynchronize")
+    events = [*(event(name, cpu) for name in names), *(event("gemm", cuda, 2_000_000) for _ in range(6))]
+    profile = MagicMock()
+    profile.__enter__.return_value.profiler.kineto_results.events.return_value = events
+    monkeypatch.setattr(torch.profiler, "profile", lambda activities: profile)
+    found = gpu_rows.profiled(lambda: None)
+    assert found == {"launches": 4, "kernels": 6, "kernels_ms": pytest.approx(12.0), "longest": [["gemm", 12.0]]}
