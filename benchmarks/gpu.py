@@ -42,6 +42,7 @@ from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
 
 CHECK, MEASURE = 60.0, 30.0  # seconds of a comparison and of a row: what takes longer is stopped
+ALONE = 30.0  # seconds of the tests of times
 SHORT_STEP = 10_000  # kernels of a training step that also runs at its full size in the comparison, to be counted
 SLOW = 0.4  # seconds of a training step that is measured in a single round
 LONGEST = 100_000  # kernels of a graph: longer ones may take more memory than there is
@@ -192,6 +193,10 @@ class Run:
             self.report("checks")
             if tests is not None:
                 results["tests"] = tests.result()
+                if settings.device == "cuda":
+                    late = time.monotonic() + ALONE
+                    alone = gpu_tests.run(settings.device, late, 1, (), (gpu_tests.ALONE,))
+                    results["tests"] = gpu_tests.joined(results["tests"], alone)
                 print(gpu_tests.summary(results["tests"]), flush=True)
         self.report("tests")
         self.measure(checked)

@@ -15,7 +15,9 @@ from typing import Any
 
 from benchmarks.provenance import ROOT
 
-PATHS = ("tests/ops/rum/test_rum_triton.py", "tests/gpu")  # those that compile most are first
+ALONE = "tests/gpu/test_speed.py"  # tests of times
+# what the others run: those that compile most are first
+PATHS = ("tests/ops/rum/test_rum_triton.py", "tests/gpu", f"--ignore={ALONE}")
 PYTEST = (sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--tb=short", "--durations=10")
 GRACE = 5  # seconds for the report of an interrupted process
 REPORT = 8000  # characters of the failures of a process that are kept
@@ -33,7 +35,7 @@ def run(
         deadline: When they are interrupted, in seconds of `time.monotonic`.
         processes: Number of processes.
         models: Models whose tests of `tests.gpu` run; all if empty.
-        paths: Test files and folders.
+        paths: Test files, folders and options.
 
     Returns:
         Numbers of tests by outcome, the `failures` in one line each, the names of the tests that were `cut`, the
@@ -105,6 +107,11 @@ def add(log: str, found: dict[str, Any]) -> None:
     sections = re.search(r"^=+ (?:FAILURES|ERRORS) =+$.*?(?=^=+ (?:slowest|short test summary))", log, re.M | re.S)
     if sections:
         found["reports"].append(sections[0][:REPORT])
+
+
+def joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Return the outcomes of two runs as those of one."""
+    return {key: value + other[key] for key, value in one.items()}
 
 
 def has_passed(found: dict[str, Any] | None) -> bool:

@@ -1,10 +1,9 @@
-"""Fused paths and loops as CUDA graphs on a GPU: the same values as without a graph, in a fraction of the time.
+"""Fused paths and loops as CUDA graphs on a GPU: the same values as without a graph.
 
 `tests/nn/test_cuda_graph.py` has the same tests without a GPU.
 """
 
 import copy
-import time
 from functools import partial
 from typing import Any
 
@@ -189,29 +188,3 @@ def test_names_of_the_backends() -> None:
     assert {row.backend for row in rows.values()} <= {"fused", "fused (graph)", "graph", "–"}
     assert rows["SLSTM"].backend == "fused (graph)"
     assert rows["SLSTM"].reason == "there are no kernels for cuda"
-
-
-def step_time(module: Recurrent, inputs: Tensor, repeats: int) -> float:
-    """Return the median time in seconds of a training step."""
-    times = []
-    for index in range(repeats + 2):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        module.zero_grad()
-        module(inputs)[0].sum().backward()
-        torch.cuda.synchronize()
-        if index >= 2:
-            times.append(time.perf_counter() - start)
-    return sorted(times)[len(times) // 2]
-
-
-@pytest.mark.parametrize(("model", "least"), [("SLSTM", 4), ("M2RNN", 4), ("DeltaNet", 3), ("LRU", 2)])
-def test_a_graph_is_faster(model: str, least: float, capsys: pytest.CaptureFixture[str]) -> None:
-    inputs = torch.randn(53, 128, 36, device=DEVICE)
-    module, plain = (build(model, 50, 36, recorded) for recorded in (True, False))
-    if module.choice(module.cells[0]).reason is None:
-        pytest.skip("it has kernels")
-    graph, eager = step_time(module, inputs, 15), step_time(plain, inputs, 5)
-    with capsys.disabled():
-        print(f"\n{model} 128×53×50: {1e3 * eager:.2f} ms without a graph, {1e3 * graph:.2f} ms as a graph")
-    assert eager >= least * graph
