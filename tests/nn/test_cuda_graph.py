@@ -506,5 +506,6 @@ def test_replicas_have_no_graph(gpu: Recordings) -> None:
             for name, parameter in part._parameters.items():
                 vars(part)[name] = parameter
             part._parameters.clear()
+        cell.train()
     module(torch.randn(T, B, X))
     assert (module.backend, gpu.count) == ("reference", 0)
