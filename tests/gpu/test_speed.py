@@ -1,4 +1,4 @@
-"""Fused paths as CUDA graphs on a GPU take a fraction of the time. `make gpu` runs these tests alone, after the others."""
+"""Fused paths as CUDA graphs on a GPU take a fraction of the time. `make gpu` runs these tests alone, as the last."""
 
 import time
 
