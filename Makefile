@@ -75,7 +75,7 @@ results: $(INSTALLED)  ## fill in the tables of docs/results from results/record
 bench: $(INSTALLED)  ## measure speed and memory of all cells and of torch.nn
 	@$(RUN) -m benchmarks.cells
 
-gpu:  ## test and measure on a CUDA GPU with torch, triton and pytest of $(PYTHON), in ten minutes
+gpu:  ## test and measure on a CUDA GPU with torch, triton and pytest of $(PYTHON), in 380 seconds
 	@PYTHONPATH=src $(PYTHON) -m benchmarks.gpu $(GPU)
 
 data: $(INSTALLED)  ## download the corpora into data/ or DATA_DIR; CORPORA=ptb downloads one

@@ -1,24 +1,28 @@
-"""One row of the GPU benchmark: a cell on a backend, first compared with its reference, then measured beside cuDNN."""
+"""The models of the GPU benchmark, and how one of them is built, compared with its reference, and counted."""
 
 import gc
 import inspect
-from collections.abc import Iterator
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.autograd import DeviceType
 
 import gyral
 from benchmarks import measure
 from benchmarks.equivalence import FLOAT32, Precision, compare
 from gyral.cells.base import RecurrentCell
-from gyral.core.errors import OptionError
 from gyral.nn.recurrent import Recurrent
 
-# measured beside each row, in the same rounds; with the cells whose equations they compute
+INPUT = 36  # size of the inputs
+SIZES = (128, 53, 50), (8, 1024, 128), (128, 150, 250)  # batch, time steps, hidden size
+# with the cells whose equations they compute
 LAYERS = {"torch.nn.GRU": (nn.GRU, "GRU"), "torch.nn.LSTM": (nn.LSTM, "LSTM"), "torch.nn.RNN": (nn.RNN, "RNN")}
-BASELINES = ("torch.nn.GRU", "torch.nn.LSTM")
 # options of the cells that are measured in addition to the defaults, or instead of them if they have no defaults
 VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
     "FSRNN": (
@@ -37,17 +41,17 @@ PRECISIONS = {
 }
 # cuDNN approximates tanh and σ: its float32 layers have errors of up to 5e-6
 CUDNN_FLOOR = 2e-5
-CHECK_BATCH = 16  # rows of the comparison: the rows of a batch are independent
+# of the comparison: the rows of a batch are independent; sequences end within a second chunk of linear recurrences
+CHECK_BATCH, CHECK_STEPS = 8, 40
 # RUM's kernel for λ = 1 rebuilds the memory of earlier steps from rounded ones, instead of storing it
 FACTOR = 4
-SECONDS = 1.0  # a row that would take longer runs fewer rounds
+LAUNCH = re.compile(r"(cuda|cu)(LaunchKernel|LaunchCooperativeKernel|GraphLaunch|MemcpyAsync|MemsetAsync)")
 
 
 class Case(NamedTuple):
-    """A row: a model on a backend, "torch" for a layer of torch.nn, at a precision and a size."""
+    """A row: a model on the backend that `auto` chooses, at a precision and a size."""
 
     model: str
-    backend: str
     precision: str
     batch: int
     steps: int
@@ -82,87 +86,117 @@ def describe(value: Any) -> str:
 
 
 def build(case: Case, device: torch.device) -> nn.Module:
-    """Return the float32 module; all backends of a model, and the corresponding layer of torch, have equal weights."""
+    """Return the float32 module; a layer of torch has the weights of the corresponding cell."""
     if case.model not in LAYERS:
         return build_cell(case, device)
     layer, _ = LAYERS[case.model]
     module = layer(case.input, case.hidden).to(device)
     with torch.no_grad():
-        for parameter, value in zip(module.parameters(), build_cell(reference(case), device).parameters(), strict=True):
+        for parameter, value in zip(module.parameters(), build_reference(case, device).parameters(), strict=True):
             parameter.copy_(value)
     return module
 
 
-def build_cell(case: Case, device: torch.device) -> Recurrent:
-    """Return the float32 module of a cell."""
+def build_cell(case: Case, device: torch.device, backend: str = "auto") -> Recurrent:
+    """Return the float32 module of a cell; all backends of a model have equal weights."""
     torch.manual_seed(0)
     cell = models()[case.model](hidden_size=case.hidden, input_size=case.input).to(device)
-    return Recurrent(lambda input_size: cell, case.input, backend=case.backend)
+    return Recurrent(lambda input_size: cell, case.input, backend=backend)
 
 
-def reference(case: Case) -> Case:
-    """Return the case whose results a case must reproduce."""
-    return case._replace(model=LAYERS[case.model][1] if case.model in LAYERS else case.model, backend="reference")
+def build_reference(case: Case, device: torch.device) -> Recurrent:
+    """Return the module whose results a case must reproduce."""
+    model = LAYERS[case.model][1] if case.model in LAYERS else case.model
+    return build_cell(case._replace(model=model), device, "reference")
 
 
 def precision_of(case: Case) -> Precision:
     """Return the arithmetic of a case, with the largest error that cuDNN may have where it runs."""
-    cells = [cell for _, cell in LAYERS.values()]
-    runs_cudnn = case.model in LAYERS or (case.model in cells and case.backend == "fused")
     found = PRECISIONS[case.precision]
+    runs_cudnn = case.model in LAYERS or case.model in [cell for _, cell in LAYERS.values()]
     return found._replace(floor=max(found.floor, CUDNN_FLOOR)) if runs_cudnn else found
 
 
-def row(case: Case, device_name: str, repeat: int) -> dict[str, Any]:
-    """Compare and measure a case; return its results, or the reason why the backend does not support the cell.
+def exact_products() -> None:
+    """Have products of float32 be float32 on all paths: by default cuDNN rounds their factors to 10 bits (TF32)."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+
+
+def check(case: Case, device_name: str, whole: bool) -> dict[str, Any]:
+    """Compare a case with the float64 reference on short sequences, and return how it runs.
+
+    Args:
+        case: The case.
+        device_name: "cuda" or "cpu".
+        whole: Whether to run and count a training step of the size of the case, too. This compiles its kernels.
+
+    Returns:
+        The largest relative `error`, the `path` that runs, the `kernels` in Triton that were compiled, and what
+        `profiled` returns.
 
     Raises:
         ArithmeticError: The results disagree with the float64 reference.
     """
-    device, precision = torch.device(device_name), precision_of(case)
-    # float32 is float32 on all paths: by default cuDNN rounds the factors of its products to 10 bits (TF32)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    try:
-        build(case, device)
-    except OptionError as error:
-        return {**case._asdict(), "unsupported": error.reason}
-    shape = case.steps, min(case.batch, CHECK_BATCH), case.input
-    candidates = {case.backend: partial(build, case, device)}
-    make = partial(build_cell, reference(case), device)
-    lines, largest = compare(make, candidates, shape, precision=precision, factor=FACTOR)
+    exact_products()
+    device, before = torch.device(device_name), {id(kernel) for kernel in compiled()}
+    shape = min(case.steps, CHECK_STEPS), min(case.batch, CHECK_BATCH), case.input
+    make = partial(build_reference, case, device)
+    candidates = {case.model: partial(build, case, device)}
+    lines, largest = compare(make, candidates, shape, precision=precision_of(case), factor=FACTOR)
     if lines:
         raise ArithmeticError(lines[0])
-    return {**case._asdict(), "error": largest[case.backend], **measured(case, device, precision, repeat)}
-
-
-def measured(case: Case, device: torch.device, precision: Precision, repeat: int) -> dict[str, Any]:
-    """Return medians in ms of the case and of the baselines in the same rounds, their ratios, and the peak memory."""
-    shape = case.steps, case.batch, case.input
-    loads = []
-    peak, before = None, 0
-    if device.type == "cuda":
-        gc.collect()  # earlier modules
-        before = torch.cuda.memory_allocated(device)
-    for other in (case, *baselines(case)):
-        load = measure.Layer(partial(build, other, device), shape, precision=precision)
-        for _ in range(2):  # the first steps compile kernels or capture a graph
-            load.forward()
-            load.train()
-        if other is case and device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-            load.train()
-            peak = (torch.cuda.max_memory_allocated(device) - before) / 2**20
-        loads.append(load)
-    (own, *others), rounds = measure.times(loads, repeat, SECONDS)
-    found: dict[str, Any] = {"rounds": rounds, "forward_ms": own[0], "train_ms": own[1], "peak_memory_mib": peak}
-    for name, (forward, train) in zip(BASELINES, others, strict=True):
-        short = name.rpartition(".")[-1].lower()
-        found |= {f"{short}_forward_ms": forward, f"{short}_train_ms": train}
-        found |= {f"forward_to_{short}": own[0] / forward, f"train_to_{short}": own[1] / train}
+    load = measure.Layer(
+        partial(build, case, device), (case.steps if whole else shape[0], case.batch, case.input), precision_of(case)
+    )
+    for _ in range(2):  # the first step compiles kernels or captures a graph
+        load.train()
+    found = {"error": largest[case.model], "path": path_of(load.module)}
+    if whole and device.type == "cuda":
+        try:
+            found |= profiled(load.train)
+        except RuntimeError as error:  # the times do not depend on it
+            found["profiler"] = str(error)
+    found["compiled"] = [describe_kernel(kernel) for kernel in compiled() if id(kernel) not in before]
     return found
 
 
-def baselines(case: Case) -> Iterator[Case]:
-    """Yield the cases of cuDNN's layers with the precision and size of a case."""
-    for name in BASELINES:
-        yield case._replace(model=name, backend="torch")
+def path_of(module: nn.Module) -> str:
+    """Return the backend on which a module has run, and whether as a CUDA graph."""
+    if not isinstance(module, Recurrent):
+        return "torch"
+    cell = module.cells[0]
+    assert isinstance(cell, RecurrentCell)
+    return module.choice(cell).name
+
+
+def profiled(step: Callable[[], None]) -> dict[str, Any]:
+    """Run a training step under torch's profiler; return its launches, its kernels, their time, and the longest ones.
+
+    A graph is one launch of many kernels.
+    """
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        step()
+    times: Counter[str] = Counter()
+    launches = kernels = 0
+    for event in profile.profiler.kineto_results.events():
+        if event.device_type() == DeviceType.CUDA:
+            kernels += 1
+            times[event.name()] += event.duration_ns() / 1e6
+        else:
+            launches += bool(LAUNCH.match(event.name()))
+    longest = [[name[:80], round(milliseconds, 4)] for name, milliseconds in times.most_common(3)]
+    return {"launches": launches, "kernels": kernels, "kernels_ms": sum(times.values()), "longest": longest}
+
+
+def compiled() -> list[Any]:
+    """Return the kernels of Triton that this process has loaded."""
+    triton = sys.modules.get("triton")
+    kind = getattr(getattr(triton, "compiler", None), "CompiledKernel", None)
+    return [] if kind is None else [item for item in gc.get_objects() if type(item) is kind]
+
+
+def describe_kernel(kernel: Any) -> dict[str, Any]:
+    """Return the registers of a thread, the bytes that it spills, and the shared memory of a program, of a kernel."""
+    metadata = kernel.metadata
+    figures = {"registers": (kernel, "n_regs"), "spills": (kernel, "n_spills"), "shared": (metadata, "shared")}
+    return {"kernel": metadata.name, **{key: getattr(*place, None) for key, place in figures.items()}}

@@ -1,5 +1,6 @@
-"""The tests for a GPU, in as many processes as the machine has cores: most of their time compiles kernels."""
+"""The tests for a GPU, in several processes: most of their time compiles kernels."""
 
+import contextlib
 import os
 import re
 import signal
@@ -7,32 +8,44 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.provenance import ROOT
 
-PATHS = ("tests/gpu", "tests/nn/test_cuda_graph.py", "tests/ops/rum/test_rum_triton.py")
-PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short")
-MAX_PROCESSES = 12
-GRACE = 10  # seconds for the report of an interrupted process
+ALONE = "tests/gpu/test_speed.py"  # tests of times
+# what the others run: those that compile most are first
+PATHS = ("tests/ops/rum/test_rum_triton.py", "tests/gpu", f"--ignore={ALONE}")
+PYTEST = (sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--tb=short", "--durations=10")
+GRACE = 5  # seconds for the report of an interrupted process
+REPORT = 8000  # characters of the failures of a process that are kept
+OUTCOME = re.compile(r"^(\S.*::.*?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", re.MULTILINE)
+SLOWEST = re.compile(r"^([\d.]+)s (?:call|setup) +(\S.*)$", re.MULTILINE)
 
 
-def run(device: str, seconds: float, paths: tuple[str, ...] = PATHS) -> dict[str, Any]:
+def run(
+    device: str, deadline: float, processes: int, models: Sequence[str] = (), paths: Sequence[str] = PATHS
+) -> dict[str, Any]:
     """Run the tests.
 
     Args:
         device: "cuda", or "cpu" for Triton's interpreter and for the tests of `tests.gpu` on the CPU.
-        seconds: Time limit.
-        paths: Test files and folders.
+        deadline: When they are interrupted, in seconds of `time.monotonic`.
+        processes: Number of processes.
+        models: Models whose tests of `tests.gpu` run; all if empty.
+        paths: Test files, folders and options.
 
     Returns:
-        Numbers of tests by outcome, the `failures` in one line each, the `seconds`, and whether all tests `finished`.
+        Numbers of tests by outcome, the `failures` in one line each, the names of the tests that were `cut`, the
+        `reports` of the failures, the `slowest` tests, and the `seconds`.
     """
     start = time.monotonic()
     source = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": source, "GYRAL_TEST_DEVICE": device}
-    found: dict[str, Any] = {"passed": 0, "skipped": 0, "failures": [], "finished": True}
+    environment = {**os.environ, "PYTHONPATH": source, "PYTHONUNBUFFERED": "1"}
+    environment |= {"GYRAL_TEST_DEVICE": device, "GYRAL_TEST_MODELS": ",".join(models)}
+    found: dict[str, Any] = {"passed": 0, "skipped": 0, "failures": [], "cut": [], "reports": [], "slowest": []}
     with tempfile.TemporaryDirectory() as folder:
         logs: list[Path] = []
 
@@ -41,57 +54,74 @@ def run(device: str, seconds: float, paths: tuple[str, ...] = PATHS) -> dict[str
             with logs[-1].open("wb") as log:
                 return subprocess.Popen((*PYTEST, *arguments), cwd=ROOT, env=environment, stdout=log, stderr=log)
 
-        collection = begin("--collect-only", *paths)
-        collection.wait()
-        tests = [line for line in logs[0].read_text(encoding="utf-8").splitlines() if "::" in line]
-        processes = min(MAX_PROCESSES, os.cpu_count() or 1, len(tests))
-        running = [begin(*tests[index::processes]) for index in range(processes)]
-        finished = [end(process, start + seconds) for process in running]
-        found["finished"] = all(finished)
+        collection = begin("--collect-only", "-qq", *paths)
+        end([collection], deadline)
+        tests = [line for line in read(logs[0]).splitlines() if "::" in line]
         if collection.returncode != 0 or not tests:
             found["failures"].append(f"collection: {last_line(logs[0])}")
-        for process, has_finished, log in zip(running, finished, logs[1:], strict=True):
-            count(log.read_text(encoding="utf-8"), found)
-            if has_finished and process.returncode not in (0, 1):  # pytest itself failed, or died of a signal
-                found["failures"].append(last_line(log))
+            found["reports"].append(read(logs[0])[-REPORT:])
+        processes = min(processes, len(tests))
+        running = [begin(*tests[index::processes]) for index in range(processes)]
+        end(running, deadline)
+        for process, log in zip(running, logs[1:], strict=True):
+            add(read(log), found)
+            if process.returncode not in (0, 1, 2, -signal.SIGKILL):  # pytest itself failed, or died of a signal
+                found["failures"].append(f"exit code {process.returncode}: {last_line(log)}")
+                found["reports"].append(read(log)[-REPORT:])
+        reported = {name for log in logs[1:] for name, _ in OUTCOME.findall(read(log))}
+        found["cut"] = [name for name in tests if name not in reported]
+    found["slowest"] = sorted(found["slowest"], reverse=True)[:15]
     return found | {"seconds": round(time.monotonic() - start, 1)}
 
 
-def end(process: subprocess.Popen[bytes], deadline: float) -> bool:
-    """Wait for a process; at the deadline interrupt it, so that pytest reports what has run, and return False."""
-    try:
-        process.wait(max(0.0, deadline - time.monotonic()))
-        return True
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-    try:
-        process.wait(GRACE)
-    except subprocess.TimeoutExpired:
-        process.kill()
+def end(processes: Sequence[subprocess.Popen[bytes]], deadline: float) -> None:
+    """Wait for processes; at the deadline interrupt them, so that pytest reports what has run."""
+    for stop, limit in ((subprocess.Popen.send_signal, deadline), (None, deadline + GRACE)):
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, limit - time.monotonic()))
+        for process in processes:
+            if process.poll() is None:
+                process.kill() if stop is None else stop(process, signal.SIGINT)
+    for process in processes:
         process.wait()
-    return False
+
+
+def read(log: Path) -> str:
+    """Return what a process has printed."""
+    return log.read_text(encoding="utf-8", errors="replace")
 
 
 def last_line(log: Path) -> str:
     """Return the last line of a file that is not empty."""
-    return (["no output"] + [line for line in log.read_text(encoding="utf-8").splitlines() if line.strip()])[-1]
+    return (["no output"] + [line for line in read(log).splitlines() if line.strip()])[-1]
 
 
-def count(log: str, found: dict[str, Any]) -> None:
+def add(log: str, found: dict[str, Any]) -> None:
     """Add the outcomes in the output of pytest."""
+    outcomes = Counter(outcome for _, outcome in OUTCOME.findall(log))
+    found["passed"] += outcomes["PASSED"]
+    found["skipped"] += outcomes["SKIPPED"]
     found["failures"] += re.findall(r"^(?:FAILED|ERROR) (.*)$", log, re.MULTILINE)
-    for outcome in ("passed", "skipped"):
-        found[outcome] += sum(map(int, re.findall(rf"(\d+) {outcome}\b.* in [\d.]+s", log)))
+    found["slowest"] += [[float(seconds), name] for seconds, name in SLOWEST.findall(log)]
+    sections = re.search(r"^=+ (?:FAILURES|ERRORS) =+$.*?(?=^=+ (?:slowest|short test summary))", log, re.M | re.S)
+    if sections:
+        found["reports"].append(sections[0][:REPORT])
+
+
+def joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Return the outcomes of two runs as those of one."""
+    return {key: value + other[key] for key, value in one.items()}
 
 
 def has_passed(found: dict[str, Any] | None) -> bool:
-    """Return whether no test failed, or no tests were run. Tests that the time limit stopped are no failures."""
-    return found is None or not found["failures"]
+    """Return whether no test failed or was cut, or no tests were run."""
+    return found is None or not (found["failures"] or found["cut"])
 
 
 def summary(found: dict[str, Any]) -> str:
     """Return the outcome in some lines."""
     lines = [f"FAILED {failure}" for failure in found["failures"]]
-    note = "" if found["finished"] else ", stopped at the time limit"
-    outcome = f"{found['passed']} tests passed, {len(found['failures'])} failed, {found['skipped']} skipped"
-    return "\n".join([*lines, f"{outcome} in {found['seconds']} s{note}"])
+    lines += [f"cut: {name}" for name in found["cut"][:5]]
+    outcome = f"{found['passed']} tests passed, {len(found['failures'])} failed, {found['skipped']} skipped, "
+    return "\n".join([*lines, f"{outcome}{len(found['cut'])} cut in {found['seconds']} s"])

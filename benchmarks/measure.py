@@ -67,10 +67,14 @@ class Layer:
         self.finish()
 
     def train(self) -> None:
+        self.step()
+        self.finish()
+
+    def step(self) -> None:
+        """Run forward and backward without waiting for the GPU."""
         self.inputs.grad = None
         self.module.zero_grad()
         self.run().backward(self.cotangent)
-        self.finish()
 
     def finish(self) -> None:
         """Wait for the GPU."""
@@ -142,10 +146,12 @@ def milliseconds(action: Callable[[], None]) -> float:
     return 1000 * (time.perf_counter() - start)
 
 
-def times(loads: Sequence[Load], repeat: int, seconds: float = SECONDS) -> tuple[list[tuple[float, float]], int]:
+def times(
+    loads: Sequence[Load], repeat: int, seconds: float = SECONDS, fewest: int = 3
+) -> tuple[list[tuple[float, float]], int]:
     """Return the median times of each load, forward and forward with backward, in ms, and the number of rounds.
 
-    Runs fewer rounds than `repeat`, but at least three, if all would take longer than `seconds`.
+    Runs fewer rounds than `repeat`, but at least `fewest`, if all would take longer than `seconds`.
     """
 
     def one_round() -> list[tuple[float, float]]:
@@ -153,7 +159,7 @@ def times(loads: Sequence[Load], repeat: int, seconds: float = SECONDS) -> tuple
 
     start = time.perf_counter()
     one_round()  # warm-up, not counted
-    repeat = min(repeat, max(3, int(seconds / (time.perf_counter() - start))))
+    repeat = min(repeat, max(fewest, int(seconds / (time.perf_counter() - start))))
     # every round runs every load, so that changes of the machine's speed affect all loads equally
     rounds = [one_round() for _ in range(repeat)]
     return [tuple(map(statistics.median, zip(*pairs, strict=True))) for pairs in zip(*rounds, strict=True)], repeat

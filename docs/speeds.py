@@ -137,31 +137,71 @@ def seconds(model: str, name: str) -> str:
     return f"{found / 1000:.2f} s"
 
 
+CUDNN = ("torch.nn.", "GRU", "LSTM", "RNN")  # how the names of rows begin that run cuDNN's layers, without options
+GPU_COLUMNS = {  # titles of the table, with key of the row and format
+    "launches": ("launches", "d"),
+    "wall ms": ("train_ms", ".2f"),
+    "device ms": ("device_ms", ".2f"),
+    "of the bound": ("of_bound", ".1%"),
+    "× GRU": ("train_to_gru", ".2f"),
+    "peak memory MiB": ("peak_memory_mib", ".0f"),
+    "error": ("error", ".1e"),
+}
+
+
+@cache
+def on_gpu() -> dict[str, Any]:
+    """Return the record of `make gpu`."""
+    found: dict[str, Any] = json.loads((RECORDS / "gpu.json").read_text(encoding="utf-8"))
+    return found
+
+
 def gpu() -> str:
-    """Return the measurements on a GPU."""
-    found = json.loads((RECORDS / "gpu.json").read_text(encoding="utf-8"))
-    about, ratios = found["about"], ("train_to_gru", "train_to_lstm")
+    """Return the measurements of `make gpu`."""
+    found = on_gpu()
+    about = found["about"]
+
+    def figure(row: dict[str, Any], key: str, form: str) -> str:
+        return "–" if row.get(key) is None else format(row[key], form)
+
     lines = []
     for row in found["rows"]:
-        texts = [f"`{row['model']}`", row["backend"], row["precision"], size_of(row)]
-        figures = [format(row[key], ".2f") for key in ("forward_ms", "train_ms", *ratios)]
-        lines.append([*texts, *figures, f"{row['peak_memory_mib']:.0f}", f"{row['error']:.1e}"])
-    head = [
-        "layer or cell",
-        "backend",
-        "precision",
-        "size",
-        "forward ms",
-        "forward + backward ms",
-        "time ÷ GRU",
-        "time ÷ LSTM",
-    ]
+        if "train_ms" in row:
+            texts = [f"`{row['model']}`", row.get("path", row.get("backend")), row["precision"], size_of(row)]
+            lines.append([*texts, *(figure(row, *column) for column in GPU_COLUMNS.values())])
     versions = f"PyTorch {about['torch']}, Triton {about['triton']}, cuDNN {about['cudnn']}"
+    earlier = f" ({about['earlier']})" if "earlier" in about else ""
+    head = ["layer or cell", "path", "precision", "size", *GPU_COLUMNS]
     return (
-        f"{about['device_name']}, {versions}, commit {about['commit'][:10]} ({about['earlier']}),"
-        f" input size {about['input']}. Ratios are of forward + backward, to cuDNN's layers in the same rounds.\n\n"
-        + table([*head, "peak memory MiB", "error"], lines, 4)
+        f"{about['device_name']}, {versions}, commit {about['commit'][:10]}{earlier}, input size {about['input']}."
+        " Times are of forward + backward; × GRU is relative to cuDNN's in the same rounds.\n\n" + table(head, lines, 4)
     )
+
+
+def card() -> str:
+    """Return the name of the GPU."""
+    return str(on_gpu()["about"]["device_name"])
+
+
+def times_on_gpu(size: str) -> dict[str, float]:
+    """Return the times of all models in float32, relative to cuDNN's GRU, at a size: those of the fastest paths."""
+    found: dict[str, float] = {}
+    for row in on_gpu()["rows"]:
+        if row["precision"] == "float32" and size_of(row).replace(" × ", "x") == size and "train_to_gru" in row:
+            found[row["model"]] = min(row["train_to_gru"], found.get(row["model"], row["train_to_gru"]))
+    return found
+
+
+def time_on_gpu(model: str, size: str) -> str:
+    """Return the time of a model relative to cuDNN's GRU on a GPU."""
+    return f"{times_on_gpu(size)[model]:.2f}"
+
+
+def faster_on_gpu(size: str) -> str:
+    """Return how many of the cells that do not run cuDNN's layers are faster than its GRU."""
+    own = [time for model, time in times_on_gpu(size).items() if model not in CUDNN and not model.startswith(CUDNN[0])]
+    count = sum(time < 1 for time in own)
+    return f"{count or 'none'} of {len(own)}"
 
 
 FIGURES: dict[str, Callable[..., str]] = {
@@ -171,6 +211,9 @@ FIGURES: dict[str, Callable[..., str]] = {
     "seconds": seconds,
     "speeds": overview,
     "gpu": gpu,
+    "card": card,
+    "gpu_time": time_on_gpu,
+    "gpu_faster": faster_on_gpu,
     "recall": recall.accuracy,
 }
 

@@ -1,153 +1,197 @@
-"""The GPU benchmark, as far as a CPU allows: its cases, time limits, failures and the file that it writes."""
+"""The GPU benchmark, as far as a CPU allows: its plan, time limits, failures and the file that it writes."""
 
 import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_rows, gpu_tests
+from benchmarks import gpu, gpu_rows, gpu_tests, gpu_timing
 from benchmarks.cells import MODELS
 from benchmarks.gpu_rows import Case
+from benchmarks.gpu_workers import Request, answers
 from benchmarks.provenance import ROOT
 
-TINY = ["device=cpu", "tests=0", "size=4x6x12", "input=3", "repeat=1", "precision=float32"]
-CASE = Case("RUM", "fused", "float32", 4, 6, 3, 12)
+TINY = ["device=cpu", "size=4x6x12", "input=3", "repeat=1"]
+THREE = ["RUM", "GRU", "MinGRU"]
+CASE = Case("RUM", "float32", 4, 6, 3, 12)
+CHECK = "benchmarks.gpu_rows.check"
 
 
-class Here:
-    """A worker in this process."""
-
-    def row(self, seconds: float, *arguments: Any) -> dict[str, Any]:
+def here(requests: Sequence[Request], processes: int, deadline: float) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """Answer in this process."""
+    functions = {"check": gpu_rows.check, "measured": gpu_timing.measured, "ceilings": gpu_timing.ceilings}
+    for index, request in enumerate(requests):
+        if gpu.time.monotonic() > deadline:
+            yield index, None
+            continue
         try:
-            return gpu_rows.row(*arguments)
+            yield index, functions[request.function.rpartition(".")[2]](*request.arguments)
         except ArithmeticError as error:
-            raise RuntimeError(str(error)) from error
-
-    def stop(self) -> None:
-        pass
+            yield index, {"failure": str(error)}
 
 
 def run(monkeypatch, tmp_path: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
-    monkeypatch.setattr(gpu, "Worker", Here)
+    monkeypatch.setattr(gpu, "answers", here)
     monkeypatch.setattr(os, "environ", dict(os.environ))
     path = tmp_path / "gpu.json"
-    status = gpu.main([*TINY, f"json={path}", *arguments])
+    status = gpu.main([*TINY, "tests=0", f"json={path}", *arguments])
     return status, json.loads(path.read_text())
 
 
-def test_a_row_for_every_backend_and_the_conditions(monkeypatch, tmp_path, capsys):
+def test_a_row_for_every_model_and_the_conditions(monkeypatch, tmp_path, capsys):
     # without AVX-512, torch.nn.LSTM refuses autocast on a CPU
     precisions = ["float32", "bfloat16"] if torch.ops.mkldnn._is_mkldnn_bf16_supported() else ["float32"]
-    status, results = run(monkeypatch, tmp_path, "model=RUM", f"precision={','.join(precisions)}")
+    models = [*THREE, "torch.nn.GRU"]
+    status, results = run(monkeypatch, tmp_path, f"model={','.join(models)}", f"precision={','.join(precisions)}")
     assert status == 0
     assert {"command", "torch", "triton", "python", "cuda", "cudnn", "commit", "date"} <= results["about"].keys()
-    rows = {(row["model"], row["backend"], row["precision"]): row for row in results["rows"]}
-    assert {(model, backend) for model, backend, _ in rows} == {
-        *((layer, "torch") for layer in gpu_rows.LAYERS),
-        ("RUM", "reference"),
-        ("RUM", "fused"),
-    }
-    assert len(rows) == 5 * len(precisions)
+    assert results["ceilings"].keys() == {"copy", "float32", "tf32", "bfloat16"}
+    rows = {(row["model"], row["precision"]): row for row in results["rows"]}
+    assert list(rows) == [(model, precision) for model in models for precision in precisions]
     for row in rows.values():
+        assert row["path"] == ("torch" if row["model"] == "torch.nn.GRU" else "fused")
         assert row["train_to_gru"] == pytest.approx(row["train_ms"] / row["gru_train_ms"])
-        assert row["forward_to_lstm"] == pytest.approx(row["forward_ms"] / row["lstm_forward_ms"])
-    assert rows["RUM", "fused", "float32"]["error"] < 1e-5
-    (unsupported, *_) = results["unsupported"]
-    assert (unsupported["backend"], unsupported["unsupported"].partition(";")[0]) == ("graph", "there is no GPU")
-    assert len(capsys.readouterr().out.splitlines()) == 6 * len(precisions) + 1
+        assert row["bound_ms"] > 0
+    assert rows["RUM", "float32"]["error"] < 1e-5
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1].startswith(f"{len(rows)} rows, 0 failed, 0 cut")
 
 
-def test_a_wrong_result_is_recorded_in_one_line_and_the_other_rows_follow(monkeypatch, tmp_path, capsys):
+def test_a_wrong_result_is_recorded_and_the_other_rows_follow(monkeypatch, tmp_path, capsys):
     build = gpu_rows.build
 
     def wrong(case, device):
         module = build(case, device)
-        if case.backend == "fused":
+        if case.model == "RUM":
             module.cells[0].bias.data += 0.1
         return module
 
     monkeypatch.setattr(gpu_rows, "build", wrong)
-    status, results = run(monkeypatch, tmp_path, "model=RUM")
+    status, results = run(monkeypatch, tmp_path, f"model={','.join(THREE)}")
     assert status == 1
-    (failed,) = (row for row in results["rows"] if "failure" in row)
-    assert failed["failure"].startswith("fused: relative error of outputs is")
+    failed, *others = results["rows"]
+    assert failed["failure"].startswith("RUM: relative error of outputs is")
     assert failed["failure"] in capsys.readouterr().out
-    assert len(results["rows"]) == 5
+    assert [row["model"] for row in others if "train_ms" in row] == ["GRU", "MinGRU"]
 
 
-def test_rows_beyond_the_budget_are_skipped_and_named(monkeypatch, tmp_path):
+def test_rows_beyond_the_time_are_cut_and_named(monkeypatch, tmp_path, capsys):
     clock = iter(range(0, 10_000, 100))
     monkeypatch.setattr(gpu.time, "monotonic", lambda: next(clock))
-    status, results = run(monkeypatch, tmp_path, "model=RUM", "budget=250")
-    assert status == 0
-    assert [row["model"] for row in results["rows"]] == ["torch.nn.GRU", "torch.nn.LSTM"]
-    assert results["skipped"][0] == "torch.nn.RNN torch float32 4 6 3 12"
-    assert len(results["skipped"]) == 4
+    status, results = run(monkeypatch, tmp_path, f"model={','.join(THREE)}", "seconds=1350")
+    assert status == 1
+    assert [row["model"] for row in results["rows"]] == ["RUM", "GRU"]
+    assert results["late"] == ["MinGRU float32 4x6x12"]
+    assert "cut: MinGRU float32 4x6x12: no time was left" in capsys.readouterr().out
 
 
-def test_every_cell_is_measured():
+def test_the_plan_for_a_gpu_has_every_cell_within_its_time():
+    settings = gpu.Settings()
+    cases = gpu.cases(settings)
+    found = gpu.plan(cases, settings.seconds - settings.tests)
+    assert len(found.cases) >= 90
+    assert found.seconds <= settings.seconds - settings.tests
+    assert settings.seconds <= 380
+    assert {case.model for case in found.cases} == {*gpu.names()}
+    assert len(found.cases) + len(found.cut) == len(cases) == len({*cases}) == len(settings.size) * len(gpu.names())
+    # the longest graphs are left out, and only as many as the time demands
+    assert max(map(gpu.launches_of, found.cases)) <= min(int(text.split()[-2]) for text in found.cut)
+    assert len(gpu.plan(cases, 10 * settings.seconds).cut) < len(found.cut)
     # model files are named as in conf/model; FS-RNN has a file for each slow cell, and DAG-RNN is a kind of MAGE
     names = {name.partition(":")[0].lower() for name in gpu_rows.models()}
     others = {model for model in MODELS if model.startswith("fs_")} | {"dag_rnn", "external"}
     assert {model.replace("_", "") for model in MODELS if model not in others} <= names
     variants = {"RUM:lambd=1", "LSTM:layer_norm=true", "FSRNN:fast=LSTM:slow=RUM", "MAGE:cell=RNN"}
     assert variants <= gpu_rows.models().keys()
-    cases = list(gpu.cases(gpu.Settings()))
-    assert len(cases) == len(set(cases)) == 4 * (len(gpu_rows.LAYERS) + 3 * len(gpu_rows.models()))
 
 
 @pytest.mark.slow
-def test_a_worker_reports_how_a_row_failed():
-    for arguments, reason in (
-        ((CASE._replace(precision="int8"), "cpu", 1), "KeyError: 'int8'"),
-        ((CASE, "nowhere", 1), "RuntimeError: "),
-        (("nonsense",), "TypeError: "),
-    ):
-        worker = gpu.Worker()
-        with pytest.raises(RuntimeError, match=f"^{reason}"):
-            worker.row(60, *arguments)
-        assert worker.row(60, CASE, "cpu", 1)["train_ms"] > 0
-        worker.stop()
-    worker = gpu.Worker()
-    with pytest.raises(RuntimeError, match=r"^it took longer than 0 s$"):
-        worker.row(0.1, CASE, "cpu", 1)
-    worker.stop()
-    worker = gpu.Worker()
-    worker.process.kill()
-    with pytest.raises(RuntimeError, match=r"^its process ended with exit code -9$"):
-        worker.row(60, CASE, "cpu", 1)
+def test_the_whole_command_with_its_tests_and_processes(tmp_path):
+    path = tmp_path / "gpu.json"
+    models = ["GRU", "MinGRU", "LRU"]
+    command = [sys.executable, "-m", "benchmarks.gpu", *TINY, f"model={','.join(models)}", f"json={path}"]
+    source = {"PYTHONPATH": os.pathsep.join((str(ROOT / "src"), os.environ.get("PYTHONPATH", "")))}
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    results = json.loads(path.read_text())
+    assert [row["model"] for row in results["rows"] if "train_ms" in row] == models
+    assert results["tests"]["passed"] > 10
+    assert not results["tests"]["cut"]
+
+
+@pytest.mark.slow
+def test_processes_report_failures_and_go_on():
+    requests = [
+        Request(CHECK, (CASE._replace(precision="int8"), "cpu", False), 60),
+        Request(CHECK, (CASE, "nowhere", False), 60),
+        Request("os._exit", (7,), 60),
+        Request("time.sleep", (60,), 0.5),
+        Request(CHECK, (CASE, "cpu", False), 60),
+    ]
+    found = dict(answers(requests, 2, time.monotonic() + 60))
+    assert [found[index]["failure"].partition(":")[0] for index in range(4)] == [
+        "KeyError",
+        "RuntimeError",
+        "its process ended with exit code 7",
+        "it took longer than 0 s",
+    ]
+    assert any("precision_of" in text for text in found[0]["traceback"])
+    assert found[4]["error"] < 1e-5
+    assert list(answers(requests[:1], 1, time.monotonic() - 1)) == [(0, None)]
 
 
 def test_outcomes_are_read_from_the_output_of_pytest():
-    found: dict[str, Any] = {"passed": 0, "skipped": 1, "failures": [], "finished": False, "seconds": 3.0}
-    gpu_tests.count("..F\nFAILED tests/a.py::b[x=1 y] - assert 0\n1 failed, 12 passed, 2 skipped in 3.14s\n", found)
-    gpu_tests.count("....\n4 passed in 1.00s\n", found)
-    assert (found["passed"], found["skipped"]) == (16, 3)
+    found: dict[str, Any] = {"passed": 0, "skipped": 1, "failures": [], "cut": [], "reports": [], "slowest": []}
+    gpu_tests.add(
+        """
+tests/a.py::b[x=1 y] FAILED                                              [ 10%]
+tests/a.py::c PASSED                                                     [ 20%]
+tests/a.py::d SKIPPED (no GPU)                                           [ 30%]
+tests/a.py::e
+=================================== FAILURES ===================================
+tests/a.py:7: in b
+E   assert 0
+============================= slowest 10 durations =============================
+3.00s call     tests/a.py::c
+=========================== short test summary info ============================
+FAILED tests/a.py::b[x=1 y] - assert 0
+""",
+        found,
+    )
+    assert (found["passed"], found["skipped"]) == (1, 2)
     assert found["failures"] == ["tests/a.py::b[x=1 y] - assert 0"]
+    assert found["reports"][0].endswith("E   assert 0\n")
+    assert found["slowest"] == [[3.0, "tests/a.py::c"]]
     assert not gpu_tests.has_passed(found)
+    assert not gpu_tests.has_passed(found | {"failures": [], "cut": ["tests/a.py::e"]})
     assert gpu_tests.has_passed(None)
-    assert gpu_tests.summary(found).splitlines() == [
+    assert gpu_tests.summary(found | {"seconds": 3.0}).splitlines() == [
         "FAILED tests/a.py::b[x=1 y] - assert 0",
-        "16 tests passed, 1 failed, 3 skipped in 3.0 s, stopped at the time limit",
+        "1 tests passed, 1 failed, 2 skipped, 0 cut in 3.0 s",
     ]
 
 
 @pytest.mark.slow
 def test_tests_run_in_several_processes_within_a_time_limit():
-    passed = gpu_tests.run("cpu", 120, ("tests/nn/test_cuda_graph.py",))
+    passed = gpu_tests.run("cpu", time.monotonic() + 120, 2, [], ("tests/ops/test_rotation.py",))
     assert passed["passed"] > 10
-    assert passed["finished"]
     assert not passed["failures"]
-    assert not gpu_tests.run("cpu", 0.1, ("tests/nn/test_cuda_graph.py",))["finished"]
-    missing = gpu_tests.run("cpu", 60, ("tests/nn/no_such_file.py",))
+    assert not passed["cut"]
+    missing = gpu_tests.run("cpu", time.monotonic() + 60, 2, [], ("tests/nn/no_such_file.py",))
     assert len(missing["failures"]) == 1
     assert "no_such_file.py" in missing["failures"][0]
+    # interrupted in the middle of the first test, at the latest
+    cut = gpu_tests.run("cpu", time.monotonic() + 5, 1, [], ("tests/gpu",))
+    assert cut["cut"] or cut["failures"]
 
 
 @pytest.mark.slow
@@ -158,7 +202,7 @@ def test_needs_torch_triton_and_pytest_alone():
 import sys
 sys.modules |= dict.fromkeys({absent})
 import pytest
-from benchmarks import gpu, gpu_tests
+from benchmarks import gpu, gpu_tests, gpu_timing
 sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *gpu_tests.PATHS]))
 """
     own = {"PYTHONPATH": str(ROOT / "src"), "GYRAL_TEST_DEVICE": "cpu", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -176,8 +220,8 @@ sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *gpu_tes
         ("repeat=0", ["repeat=0", "≥ 1"]),
         ("repeat", ["repeat", "<key>=<value>"]),
         ("size=8x9", ["size=8x9", "128x53x50"]),
-        ("model=foo", ["model=foo", *gpu_rows.models()]),
-        ("backend=auto", ["backend=auto", "graph"]),
+        ("model=foo", ["model=foo", *gpu.names()]),
+        ("backend=auto", ["backend=auto", "precision"]),
         ("precision=int8", ["precision=int8", "bfloat16"]),
         ("device=tpu", ["device=tpu", "cuda", "cpu"]),
         ("json=no/such/folder/file", ["json=no/such/folder/file", "folder"]),
@@ -206,6 +250,56 @@ def test_torch_layers_have_the_weights_of_the_cells():
     device = torch.device("cpu")
     for layer, (_, model) in gpu_rows.LAYERS.items():
         build = partial(gpu_rows.build, device=device)
-        pair = build(CASE._replace(model=layer, backend="torch")), build(CASE._replace(model=model))
+        pair = build(CASE._replace(model=layer)), build(CASE._replace(model=model))
         inputs = torch.randn(6, 4, 3)
         torch.testing.assert_close(*(module(inputs)[0] for module in pair))
+
+
+class Event:
+    """Stands in for `torch.cuda.Event`; it reads a clock that only `torch.cuda._sleep` and kernels move."""
+
+    clock = 0.0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.time = Event.clock
+
+    def elapsed_time(self, end: "Event") -> float:
+        return end.time - self.time
+
+
+@pytest.mark.parametrize(("host", "is_held"), [(0.0, True), (0.02, False)])
+def test_times_of_the_device_while_the_host_queues(monkeypatch, host, is_held):
+    def sleep(cycles: int) -> None:
+        Event.clock += 1000 * cycles / gpu_timing.CYCLES
+
+    def step() -> None:
+        time.sleep(host)
+        Event.clock += 3.0
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "_sleep", sleep)
+    load = Mock(step=step)
+    found = gpu_timing.device_times(load, 0.005, 3)
+    assert found["device_ms"] == pytest.approx(3.0)
+    assert found["host_ms"] >= 1000 * host
+    assert found["is_held"] is is_held
+
+
+def test_launches_and_kernels_of_a_profile(monkeypatch):
+    def event(name: str, kind: Any, nanoseconds: int = 0) -> Mock:
+        found = Mock(**{"device_type.return_value": kind, "duration_ns.return_value": nanoseconds})
+        found.name.return_value = name
+        return found
+
+    cpu, cuda = gpu_rows.DeviceType.CPU, gpu_rows.DeviceType.CUDA
+    names = ("cudaLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch", "cudaMemsetAsync", "cudaStreamSynchronize")
+    events = [*(event(name, cpu) for name in names), *(event("gemm", cuda, 2_000_000) for _ in range(6))]
+    profile = MagicMock()
+    profile.__enter__.return_value.profiler.kineto_results.events.return_value = events
+    monkeypatch.setattr(torch.profiler, "profile", lambda activities: profile)
+    found = gpu_rows.profiled(lambda: None)
+    assert found == {"launches": 4, "kernels": 6, "kernels_ms": pytest.approx(12.0), "longest": [["gemm", 12.0]]}

@@ -1,83 +1,253 @@
-"""Compiles RUM's Triton kernels for a GPU that need not be there.
+"""Compiles all Triton kernels for GPUs that need not be there, and reads from their machine code what they cost.
 
-Usage: python -m tests.helpers.ahead_of_time sample|all
+Usage: python -m tests.helpers.ahead_of_time sample|all|record
 
-Prints a line for each kernel: its name, the case, and the size of its code in bytes.
+  sample   compile two kernels, and print their names and the sizes of their code
+  all      compile every case for every card, and print what the record would have
+  record   do so, and write benchmarks/records/sm90.json
+
+A new family of kernels gets an entry in FAMILIES.
 """
 
-import itertools
+import hashlib
+import json
+import re
+import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
-from triton.runtime.jit import JITFunction
-
-from gyral.ops.rum.triton import launch
-
-HOPPER = GPUTarget("cuda", 90, 32)
+ROOT = Path(__file__).resolve().parents[2]
+RECORD = ROOT / "benchmarks" / "records" / "sm90.json"
+CARDS = {90: 227, 80: 163, 120: 99}  # compute capability, and KiB of shared memory that a program may have
+HOPPER = 90
+SPILLS = 64  # bytes of the stack of a thread, which is in global memory, that a kernel may have
 STEPS = 2
-BATCHES = (3, 400)  # for which a program has one row, or several
-SIZES = (50, 200)  # whose weights stay on chip or are read in tiles
-CASES = {  # batch, size, whether there is a memory, whether all options are used
-    "sample": [(3, 16, True, True)],
-    "all": list(itertools.product(BATCHES, SIZES, (False, True), (False, True))),
-}
+INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\d+ )?([A-Z0-9_.]+)(.*)")
 
 
-class Driver:
-    """The driver of a GPU that only compiles."""
+class Case(NamedTuple):
+    """Arguments that make a family launch its kernels.
 
-    def get_current_device(self) -> int:
-        return 0
+    Attributes:
+        batch: Rows. The rows of one program depend on it.
+        size: Hidden size.
+        has_memory: Whether there is a memory, which RUM has with λ = 1.
+        with_options: Whether all options of the cell are used, with products of bfloat16.
+        cards: Compute capabilities for which it is compiled.
+    """
 
-    def get_current_stream(self, device: int) -> int:
-        return 0
+    batch: int
+    size: int
+    has_memory: bool
+    with_options: bool
+    cards: tuple[int, ...] = (HOPPER,)
 
-    def get_current_target(self) -> GPUTarget:
-        return HOPPER
+    def __str__(self) -> str:
+        return f"batch={self.batch} size={self.size} memory={self.has_memory} options={self.with_options}"
 
 
-def arguments(batch: int, size: int, has_memory: bool, with_options: bool) -> SimpleNamespace:
-    """Return arguments of `gyral.ops.rum.rum`."""
-    return SimpleNamespace(
-        x=torch.zeros(STEPS, batch, 2),
+class Family(NamedTuple):
+    """Kernels that a module launches.
+
+    Attributes:
+        folder: Of their source files, in src/gyral/ops.
+        cases: What is compiled.
+        launch: Launches the kernels of a case.
+    """
+
+    folder: str
+    cases: tuple[Case, ...]
+    launch: Callable[[Case], None]
+
+
+def launch_rum(case: Case) -> None:
+    """Launch RUM's kernels, forward and backward."""
+    import torch
+
+    from gyral.ops.rum.triton import launch
+
+    launch._processors = lambda device: 132  # type: ignore[assignment, misc]
+    steps, batch, size, some = STEPS, case.batch, case.size, case.with_options
+    a = SimpleNamespace(
+        x=torch.zeros(steps, batch, 2),
         w_ih=torch.zeros(3 * size, 2),
         w_hh=torch.zeros(2 * size, size),
         b=torch.zeros(3 * size),
         h0=torch.zeros(batch, size),
-        memory=torch.zeros(batch, size, size) if has_memory else None,
-        norms=torch.zeros(3, 2, size) if with_options else None,
-        keep=torch.ones(STEPS, batch, size) if with_options else torch.tensor(0.5),
-        lengths=torch.ones(batch, dtype=torch.int64) if with_options else None,
-        starts=torch.zeros(STEPS, batch, dtype=torch.bool) if with_options else None,
-        eta=1.0 if with_options else None,
-        activation="tanh" if with_options else "relu",
+        memory=torch.zeros(batch, size, size) if case.has_memory else None,
+        norms=torch.zeros(3, 2, size) if some else None,
+        keep=torch.ones(steps, batch, size) if some else torch.tensor(0.5),
+        lengths=torch.ones(batch, dtype=torch.int64) if some else None,
+        starts=torch.zeros(steps, batch, dtype=torch.bool) if some else None,
+        eta=1.0 if some else None,
+        activation="tanh" if some else "relu",
         epsilon=1e-5,
-        product_dtype=torch.bfloat16 if with_options else None,
+        product_dtype=torch.bfloat16 if some else None,
     )
+    results, saved = launch.forward(a)
+    launch.backward(a, results, saved, [torch.zeros(steps, batch, size), None, None, None], {"x": True})
 
 
-def main(cases: str) -> None:
-    driver.set_active(Driver())
-    launch._processors = lambda device: 132  # type: ignore[assignment, misc]
+SAMPLE = Case(3, 16, True, True)
+FAMILIES = {
+    "rum": Family(
+        "rum/triton",
+        (
+            *(Case(2, 50, memory, False, (*CARDS,)) for memory in (False, True)),
+            *(Case(2, size, memory, False) for size in (128, 250, 768) for memory in (False, True)),
+            *(Case(2, size, memory, True) for size in (50, 250) for memory in (False, True)),
+            Case(400, 50, False, False),
+        ),
+        launch_rum,
+    ),
+}
+
+
+def digest(family: Family) -> str:
+    """Return the digest of the source files of a family that define functions of Triton."""
+    files = sorted((ROOT / "src" / "gyral" / "ops" / family.folder).glob("*.py"))
+    texts = [text for file in files if "@triton.jit" in (text := file.read_text(encoding="utf-8"))]
+    return hashlib.sha256("".join(texts).encode()).hexdigest()
+
+
+def compiled(family: Family, cases: tuple[Case, ...]) -> Iterator[tuple[str, Any]]:
+    """Compile the kernels of cases; yield the name of each, with its case and its card, and the kernel."""
+    import torch
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+    from triton.runtime.jit import JITFunction
+
     torch.cuda.device_of = lambda tensor: torch.no_grad()  # type: ignore[assignment, misc]
-    run, case = JITFunction.run, ""
+    run = JITFunction.run
+    found: list[Any] = []
 
     def compile_only(self: Any, *given: Any, **options: Any) -> None:
-        kernel = run(self, *given, **(options | {"warmup": True}))
-        print(f"{self.__name__} {case}: {len(kernel.asm['cubin'])}")
+        found.append((self.__name__, run(self, *given, **(options | {"warmup": True}))))
 
     JITFunction.run = compile_only
-    for batch, size, has_memory, with_options in CASES[cases]:
-        case = f"batch={batch} size={size} memory={has_memory} options={with_options}"
-        a = arguments(batch, size, has_memory, with_options)
-        results, saved = launch.forward(a)
-        gradients: list[Tensor | None] = [torch.zeros(STEPS, batch, size), None, None, None]
-        launch.backward(a, results, saved, gradients, {"x": True})
+    try:
+        for card in CARDS:
+            target = GPUTarget("cuda", card, 32)
+            # one device for each card: a kernel is cached by device
+            driver.set_active(
+                SimpleNamespace(
+                    get_current_device=lambda card=card: card,
+                    get_current_stream=lambda device: 0,
+                    get_current_target=lambda target=target: target,
+                )
+            )
+            for case in cases:
+                if card in case.cards:
+                    found.clear()
+                    family.launch(case)
+                    yield from ((f"{name} sm_{card} {case}", kernel) for name, kernel in found)
+    finally:
+        JITFunction.run = run
+
+
+def costs(kernel: Any) -> dict[str, int]:
+    """Return what a kernel costs.
+
+    Returns:
+        `registers` and bytes of `stack` of a thread; bytes of `shared` memory of a program and its `warps`; and of the
+        longest loop, which is that over time, the `instructions`, `barriers`, `loads` from global memory, those of them
+        with `loads_of_16_bytes`, and products of matrices, `products`.
+    """
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        usage, code = (
+            subprocess.run([tool.path, option, file.name], capture_output=True, text=True, check=True).stdout
+            for tool, option in ((knobs.nvidia.cuobjdump, "-res-usage"), (knobs.nvidia.nvdisasm, "-c"))
+        )
+    registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", usage).groups()  # type: ignore[union-attr]
+    loop = longest_loop(code)
+
+    def count(pattern: str) -> int:
+        return sum(re.match(pattern, instruction) is not None for instruction in loop)
+
+    return {
+        "registers": int(registers),
+        "stack": int(stack),
+        "shared": kernel.metadata.shared,
+        "warps": kernel.metadata.num_warps,
+        "instructions": len(loop),
+        "barriers": count("BAR"),
+        "loads": count("LDG"),
+        "loads_of_16_bytes": count(r"LDG\.E\.128"),
+        "products": count("HMMA|HGMMA"),
+    }
+
+
+def longest_loop(code: str) -> list[str]:
+    """Return the instructions from the target of the branch that goes back furthest, to this branch."""
+    labels: dict[str, int] = {}
+    instructions: list[str] = []
+    first = last = 0
+    for line in code.splitlines():
+        if label := re.match(r"^\.(L_x_\d+):", line):
+            labels[label[1]] = len(instructions)
+        elif match := INSTRUCTION.match(line):
+            instructions.append(match[1])
+            target = re.search(r"L_x_\d+", match[2])
+            if match[1].startswith("BRA") and target and target[0] in labels:
+                start, end = labels[target[0]], len(instructions)
+                if end - start > last - first:
+                    first, last = start, end
+    return instructions[first:last]
+
+
+def everything() -> dict[str, Any]:
+    """Compile every case for every card; return what the record has, without known spills."""
+    families = {}
+    for name, family in FAMILIES.items():
+        kernels = {key: costs(kernel) for key, kernel in compiled(family, family.cases)}
+        families[name] = {"digest": digest(family), "kernels": kernels}
+    return families
+
+
+def recorded() -> dict[str, Any]:
+    """Return the record: `families` with the digest of the sources and the costs of the kernels, and `known_spills`."""
+    found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return found
+
+
+def faults(name: str, cost: dict[str, int], known: dict[str, int]) -> Iterator[str]:
+    """Yield what is wrong with the costs of a kernel: it spills, or has more shared memory than the card."""
+    allowed = max(SPILLS, known.get(name, 0))
+    if cost["stack"] > allowed:
+        yield f"{name} spills {cost['stack']} bytes a thread, must be at most {allowed}"
+    limit = CARDS[int(re.search(r"sm_(\d+)", name)[1])]  # type: ignore[index]
+    if cost["shared"] > 1024 * limit:
+        yield f"{name} has {cost['shared']} bytes of shared memory, must be at most {limit} KiB"
+
+
+def record() -> None:
+    """Write the record. Spills that are known may only become less; a new one is a fault until someone enters it."""
+    before = recorded()["known_spills"] if RECORD.exists() else None
+    families = everything()
+    stacks = {name: cost["stack"] for family in families.values() for name, cost in family["kernels"].items()}
+    if before is None:
+        before = {name: stack for name, stack in stacks.items() if stack > SPILLS}
+    known = {name: min(stacks[name], stack) for name, stack in before.items() if stacks.get(name, 0) > SPILLS}
+    found = {"families": families, "known_spills": known}
+    RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def main(what: str) -> None:
+    if what == "sample":
+        for name, kernel in compiled(FAMILIES["rum"], (SAMPLE,)):
+            print(f"{name}: {len(kernel.asm['cubin'])}")
+    elif what == "all":
+        print(json.dumps(everything()))
+    else:
+        record()
 
 
 if __name__ == "__main__":

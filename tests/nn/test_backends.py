@@ -27,5 +27,5 @@ def test_without_kernels_the_reason_is_named() -> None:
 def test_it_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     print(gyral.backends(dtype=torch.bfloat16))
     lines = capsys.readouterr().out.splitlines()
-    assert "RUM             reference  there are no kernels for torch.bfloat16 on cpu" in lines
+    assert "RUM             reference      there are no kernels for torch.bfloat16 on cpu" in lines
     assert lines[-1].startswith("The kernels for the CPU are ")

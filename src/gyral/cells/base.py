@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import unwrap
 from os.path import relpath
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,9 @@ from gyral.cells.masks import NO_MASKS, DropoutMasks, MaskedModule, first_parame
 from gyral.core.checks import check_integer
 from gyral.core.errors import UserError
 from gyral.ops.autograd import outside_autocast
+
+if TYPE_CHECKING:
+    from gyral.ops.operator import Operator
 
 __all__ = [
     "NO_MASKS",
@@ -54,6 +57,7 @@ class RecurrentCell(MaskedModule, ABC):
 
     understands: ClassVar[type[StepInputs] | tuple[type[StepInputs], ...]] = ()  # inputs other than (…, B, X)
     kernel_rows: tuple[str, ...] = ()  # names of the blocks of N rows of weight_ih; weight_hh has the first of them
+    fused_operator: "ClassVar[Operator | None]" = None  # of `fused`, where `fused` runs without its kernels too
     dynamics: ClassVar[tuple[str, ...]] = ()  # parameters that set how memory decays; see optimizer.decay
     estimates_gradient: bool = False  # whether its gradient is no derivative, such as a straight-through one
     recorded: "list[RecordedStep] | None" = None  # the steps since the start of `record_steps`
@@ -138,8 +142,16 @@ class RecurrentCell(MaskedModule, ABC):
         """
         raise NotImplementedError(self.fused_unsupported_reason())
 
+    def kernels_unsupported_reason(self) -> str | None:
+        """Return the reason why `fused` runs functions of torch in place of kernels here, or None if it has kernels.
+
+        On a GPU a CUDA graph records these functions.
+        """
+        operator = self.fused_operator
+        return None if operator is None else operator.unsupported_on(first_parameter(self).device, self.wide)
+
     def graph_unsupported_reason(self) -> str | None:
-        """Return the reason why a CUDA graph cannot record `step`, such as a decision on values, or None if it can."""
+        """Return the reason why a CUDA graph cannot record the cell, such as decisions on values, or None."""
         return None
 
     def forward(self, inputs: Any, state: State | None = None) -> tuple[Tensor, State]:

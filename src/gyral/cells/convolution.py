@@ -52,6 +52,8 @@ class ConvolutionCell(RecurrentCell):
         OptionError: An option is out of bounds or has another type.
     """
 
+    fused_operator = convolution.OPERATOR
+
     class State(NamedTuple):
         """The last value (B, N), and the K − 2 before it, (B, K − 2, N), the latest last."""
 

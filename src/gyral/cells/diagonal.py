@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from gyral.cells.base import HiddenState, RecurrentCell, State
 from gyral.cells.masks import first_parameter
-from gyral.ops.diagonal import diagonal_scan, multiply
+from gyral.ops.diagonal import OPERATOR, diagonal_scan, multiply
 from gyral.ops.sequences import zero_beyond
 
 
@@ -22,6 +22,7 @@ class DiagonalCell(RecurrentCell):
     `fused` is a scan over time: a kernel on a CPU, and log₂ T passes in plain torch on other devices.
     """
 
+    fused_operator = OPERATOR
     is_complex: ClassVar[bool] = False
     state_size: int  # the number of entries of the state
 

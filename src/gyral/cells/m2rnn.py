@@ -12,7 +12,7 @@ from gyral.cells.initialization import draw_step_sizes_
 from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_boolean, check_integer, check_real
 from gyral.ops.autograd import outside_autocast
-from gyral.ops.m2rnn import m2rnn, naive
+from gyral.ops.m2rnn import OPERATOR, m2rnn, naive
 from gyral.ops.sequences import zero_beyond
 
 EPSILON = 1e-5  # of the normalization
@@ -56,6 +56,7 @@ class M2RNNCell(ConvolvedCell):
         OptionError: An argument is out of bounds or has another type.
     """
 
+    fused_operator = OPERATOR
     dynamics = ("A_log", "bias_dt")
 
     class State(NamedTuple):

@@ -12,6 +12,7 @@ from gyral.cells.initialization import draw_step_sizes_
 from gyral.cells.linear_attention import Operands, linear, rms_norm, run_scan, run_step
 from gyral.core.checks import check_boolean, check_integer, check_real
 from gyral.core.errors import OptionError
+from gyral.ops.delta import OPERATOR
 from gyral.ops.sequences import zero_beyond
 
 SMALLEST_RATE = 1e-4
@@ -73,6 +74,7 @@ class Mamba3Cell(RecurrentCell):
         OptionError: An argument is out of bounds or has another type.
     """
 
+    fused_operator = OPERATOR
     dynamics = ("bias_dt",)
 
     class State(NamedTuple):

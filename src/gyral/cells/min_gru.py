@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.diagonal import DiagonalCell
-from gyral.ops.min_gated import coefficients, min_gated
+from gyral.ops.min_gated import OPERATOR, coefficients, min_gated
 
 
 class MinGRUCell(DiagonalCell):
@@ -27,6 +27,7 @@ class MinGRUCell(DiagonalCell):
         OptionError: An argument is out of bounds or has another type.
     """
 
+    fused_operator = OPERATOR
     parts = 2  # W_c and W_z
 
     def __init__(self, input_size: int, hidden_size: int) -> None:

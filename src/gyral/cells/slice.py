@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
 from gyral.core.checks import check_integer, check_real
-from gyral.ops.block_scan import block_scan, step
+from gyral.ops.block_scan import OPERATOR, block_scan, step
 
 
 class SLiCECell(RecurrentCell):
@@ -39,6 +39,8 @@ class SLiCECell(RecurrentCell):
     Raises:
         OptionError: An argument is out of bounds or has another type.
     """
+
+    fused_operator = OPERATOR
 
     class Projected(NamedTuple):
         """The rows of A_t (…, N, b), and the hidden vector (…, N) if this is the first step."""

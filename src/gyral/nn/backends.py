@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 
 from gyral.nn import layers
-from gyral.nn.recurrent import fused_unsupported_reason
+from gyral.nn.choice import FUSED_GRAPH
 from gyral.ops.native import library
 
 SIZES = 4, 20  # of the input and of the hidden state: no backend depends on them
@@ -17,8 +17,8 @@ class Backend(NamedTuple):
 
     Attributes:
         layer: Its name.
-        backend: The one that `backend="auto"` chooses.
-        reason: Why it is not "fused"; else empty.
+        backend: The one that `backend="auto"` chooses; "fused (graph)" is "fused", recorded as a CUDA graph.
+        reason: Why it is not "fused" with kernels; else empty.
     """
 
     layer: str
@@ -31,7 +31,7 @@ class Backends(list[Backend]):
 
     def __repr__(self) -> str:
         width = max(len(row.layer) for row in self)
-        lines = [f"{row.layer:{width}}  {row.backend:9}  {row.reason}".rstrip() for row in self]
+        lines = [f"{row.layer:{width}}  {row.backend:{len(FUSED_GRAPH)}}  {row.reason}".rstrip() for row in self]
         return "\n".join([*lines, f"The kernels for the CPU are {library.origin()}."])
 
 
@@ -59,6 +59,6 @@ def backends(device: torch.device | str = "cpu", dtype: torch.dtype = torch.floa
             found.append(Backend(name, "–", f"depends on {' and '.join(required)}"))
             continue
         layer = layer_class(*SIZES, device=device, dtype=dtype)
-        reason = fused_unsupported_reason(layer.cells[0], starts=False)
-        found.append(Backend(name, layer.backend, "" if layer.backend == "fused" else reason or ""))
+        choice = layer.choice(layer.cells[0])
+        found.append(Backend(name, choice.name, choice.reason or ""))
     return found

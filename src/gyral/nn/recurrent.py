@@ -1,6 +1,5 @@
 """The time loop for all cells, with layers, directions, lengths and backends."""
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -17,24 +16,24 @@ from gyral.cells.inputs import StepInputs
 from gyral.cells.masks import first_parameter
 from gyral.core.cache import keep_compiler_cache_private
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
-from gyral.core.compat import assume_constant_result, is_compiler_failure
+from gyral.core.compat import is_compiler_failure
 from gyral.core.errors import OptionError
 from gyral.nn import arguments
+from gyral.nn.arguments import map_leaves
 from gyral.nn.block import PreNormStack, stream_width
+from gyral.nn.choice import BACKENDS, ChoosesBackends, is_on_gpu, refuse
 from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.dropout import SequenceDropout, drop_weights, hold_dropped_weights
 from gyral.nn.hooks import refuse_hooks
 from gyral.nn.tracing import is_symbolic, record_call, refuse_script, scan_without_gradients
-from gyral.ops.compiler import is_exporting_to_onnx, kernels_unsupported_reason, transform_is_active
+from gyral.ops.compiler import is_exporting_to_onnx
 from gyral.ops.scan import choose_rows, scan
 from gyral.ops.sequences import reverse, reverse_starts
 
-log = logging.getLogger(__name__)
-BACKENDS = ("auto", "reference", "fused", "compile", "graph")
 MAX_LAYERS = 1000
 
 
-class RecurrentBase(nn.Module, ABC):
+class RecurrentBase(ChoosesBackends, ABC):
     """Cells in layers and directions, and the backend that runs them. A subclass defines the form of the state.
 
     Args:
@@ -47,8 +46,9 @@ class RecurrentBase(nn.Module, ABC):
         dropout: Probability of dropout on the outputs of each layer except the last, in training.
         batch_first: Whether inputs and outputs are (B, T, …) instead of (T, B, …).
         backend: "reference" is the readable loop over `cell.step`; "fused" is the cell's own function for the whole
-            sequence; "compile" is the loop over the step compiled by `torch.compile` (needs a C++ compiler on a CPU);
-            "graph" is the whole loop as a CUDA graph; "auto" is "fused" if the cell supports it, else "graph" on a GPU,
+            sequence, which on a GPU without its kernels is recorded as a CUDA graph; "compile" is the loop over the
+            step compiled by `torch.compile` (needs a C++ compiler on a CPU); "graph" is the whole loop as a CUDA graph,
+            see `gyral.nn.cuda_graph.GraphedLoops`; "auto" is "fused" if the cell supports it, else "graph" on a GPU,
             else "reference".
         locked_dropout: See `gyral.nn.dropout.SequenceDropout`.
         weight_drop: Probability, in [0, 1), that an entry of the cells' recurrent weights (parameters whose names start
@@ -133,43 +133,8 @@ class RecurrentBase(nn.Module, ABC):
             keep_compiler_cache_private()
             # the function of the class: a deep copy of this module would share a cell's method with the original
             self._compiled = torch.compile(type(cells[0]).scan_step, dynamic=False)
-        self._graphs = GraphedLoops(scan)
+        self._graphs = GraphedLoops()
         self._choose_backend(cells[0])
-
-    def _choose_backend(self, cell: RecurrentCell, starts: bool = False) -> str:
-        """Return the backend for a cell on its current device, and log it if it has changed."""
-        chosen, note = self.requested_backend, ""
-        if chosen in ("auto", "fused"):
-            reason = fused_unsupported_reason(cell, starts)
-            if chosen == "fused" and reason is not None:
-                _refuse("fused", reason)
-            if chosen == "auto" and reason is None:
-                chosen = "fused"
-            elif chosen == "auto":
-                on_gpu = first_parameter(cell).device.type == "cuda"
-                has_graph = on_gpu and self._graph_unsupported_reason(cell) is None
-                chosen, note = "graph" if has_graph else "reference", f"; {reason}"
-        elif chosen == "graph" and (reason := self._graph_unsupported_reason(cell)) is not None:
-            _refuse("graph", reason)
-        if chosen != self.backend and not torch.compiler.is_compiling():
-            self.backend = chosen
-            name, requested = type(cell).__name__, self.requested_backend
-            message = f"{name} runs on the {chosen} backend (requested: {requested}{note})"
-            if message not in self._logged:
-                self._logged.add(message)
-                log.info(message)
-        return chosen
-
-    def _graph_unsupported_reason(self, cell: RecurrentCell) -> str | None:
-        """Return the reason why a CUDA graph does not support this network, or None if it does."""
-        if self.weight_drop > 0:  # a graph would reuse the entries that were dropped when it was captured
-            return "does not support weight_drop"
-        if transform_is_active():
-            return "does not support transforms of torch.func"
-        for part in cell.modules():
-            if isinstance(part, RecurrentCell) and (reason := part.graph_unsupported_reason()) is not None:
-                return reason
-        return None if torch.cuda.is_available() else "there is no GPU"
 
     def run(
         self,
@@ -179,7 +144,8 @@ class RecurrentBase(nn.Module, ABC):
         starts: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         """Run over whole sequences; see `Recurrent.forward`. The state has the form of `split_state`."""
-        first = cast(RecurrentCell, self.cells[0])
+        cells = self._cells()
+        first = cells[0]
         parameter = first_parameter(first)
         width, device = first.input_size if self.block is None else self.input_size, parameter.device
         steps, batch_size = arguments.check_inputs(inputs, width, parameter.dtype, self.batch_first)
@@ -236,6 +202,9 @@ class RecurrentBase(nn.Module, ABC):
             states.append(cast(RecurrentCell, cell).init_state(batch_size))
         return tuple(states)
 
+    def _cells(self) -> list[RecurrentCell]:
+        return list(self.cells)  # type: ignore[arg-type]
+
     def _empty_outputs(self, inputs: Any) -> Tensor:
         """Return outputs (0, B, output_size) that depend on inputs and parameters, whose gradient is zero."""
         values = tree_leaves(inputs)[0]
@@ -270,7 +239,8 @@ class RecurrentBase(nn.Module, ABC):
             resets.append(None if starts is None else reverse_starts(starts, lengths))
         final: list[State] = []
         stream = outputs = values if self.block is None else self.block.enter(values)
-        for first in range(0, len(self.cells), self.directions):
+        cells = self._cells()
+        for first in range(0, len(cells), self.directions):
             if self.block is not None:
                 outputs = self.block.normalize(first // self.directions, stream)
             elif first > 0:
@@ -281,7 +251,7 @@ class RecurrentBase(nn.Module, ABC):
                 if structures[direction] is not None:
                     sequence = structures[direction]._replace(values=sequence)
                 index = first + direction
-                result, last = self._run(index, sequence, state[index], lengths, resets[direction])
+                result, last = self._run(cells[index], sequence, state[index], lengths, resets[direction])
                 layer.append(reverse(result, lengths) if direction else result)
                 final.append(last)
             outputs = torch.cat(layer, dim=-1) if len(layer) > 1 else layer[0]
@@ -290,28 +260,29 @@ class RecurrentBase(nn.Module, ABC):
         if self.block is not None:
             outputs = self.block.finish(stream, lengths)
         # under autocast some paths return its dtype, in which errors would accumulate over calls
-        return outputs, tree_map(lambda new, old: new.to(old.dtype), tuple(final), state)
+        return outputs, tuple([map_leaves(_like, new, old) for new, old in zip(final, state, strict=True)])
 
     def _run(
-        self, index: int, inputs: Any, state: State, lengths: Tensor | None, starts: Tensor | None
+        self, cell: RecurrentCell, inputs: Any, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         """Run one cell over (T, B, …) inputs."""
-        cell = cast(RecurrentCell, self.cells[index])
         refuse_hooks(cell)
-        backend = "reference" if cell.recorded is not None else self._choose_backend(cell, starts is not None)
+        backend, reason = self._choose_backend(cell, starts is not None)
+        if cell.recorded is not None:
+            backend = "reference"
         if isinstance(inputs, StepInputs) and not isinstance(inputs, cell.understands):
             inputs = inputs.values
         if backend == "fused":
-            if starts is not None:  # selected here: NaN of the old state reaches neither values nor gradients
-                state = tree_map(partial(choose_rows, starts[0]), cell.init_state(starts.shape[1]), state)
-            return cell.fused(inputs, state, lengths, starts)
+            if reason is not None:
+                return self._graphs.run(run_fused, cell, inputs, state, lengths, starts)
+            return run_fused(cell, inputs, state, lengths, starts)
         steps, batch_size = tree_leaves(inputs)[0].shape[:2]
         sequence = cell.project(inputs), cell.sequence_constants(steps, batch_size)
         initial = None if starts is None else cell.init_state(batch_size)
         if backend == "graph":
-            if first_parameter(cell).device.type != "cuda":
-                _refuse("graph", "the model is not on a GPU")
-            return self._graphs.run(cell, sequence, state, lengths, starts, initial)
+            if not is_on_gpu(cell):
+                refuse("graph", "the model is not on a GPU")
+            return self._graphs.run(run_loop, cell, sequence, state, lengths, starts, initial)
         if is_exporting_to_onnx() and not torch.jit.is_tracing():  # as the older exporter does
             return scan_without_gradients(cell, sequence, state, lengths, starts, initial)
         step = partial(self._compiled, cell) if backend == "compile" and self._compiled else cell.scan_step
@@ -319,7 +290,7 @@ class RecurrentBase(nn.Module, ABC):
             return scan(step, sequence, state, lengths, starts, initial)
         except RuntimeError as error:
             if backend == "compile" and is_compiler_failure(error):
-                _refuse("compile", str(error).strip().splitlines()[0])
+                refuse("compile", str(error).strip().splitlines()[0])
             raise
 
 
@@ -378,15 +349,22 @@ class Recurrent(RecurrentBase):
         return states
 
 
-def fused_unsupported_reason(cell: RecurrentCell, starts: bool) -> str | None:
-    """Return the reason why the fused path of a cell does not support this call, or None if it does."""
-    return kernels_unsupported_reason() or cell.fused_unsupported_reason(starts=starts)
+def _like(new: Tensor, old: Tensor) -> Tensor:
+    return new.to(old.dtype)
 
 
-@assume_constant_result  # compilers cannot trace the constructor of OptionError
-def _refuse(backend: str, reason: str) -> NoReturn:
-    others = ", ".join(other for other in BACKENDS if other != backend)
-    raise OptionError("backend", backend, f"{reason}; allowed here: {others}")
+def run_fused(
+    cell: RecurrentCell, inputs: Any, state: State, lengths: Tensor | None, starts: Tensor | None
+) -> tuple[Tensor, State]:
+    """Return the result of the fused path of a cell."""
+    if starts is not None:  # selected here: NaN of the old state reaches neither values nor gradients
+        state = tree_map(partial(choose_rows, starts[0]), cell.init_state(starts.shape[1]), state)
+    return cell.fused(inputs, state, lengths, starts)
+
+
+def run_loop(cell: RecurrentCell, *arguments: Any) -> tuple[Tensor, State]:
+    """Return the result of the loop over the steps of a cell; see `gyral.ops.scan.scan`."""
+    return scan(cell.scan_step, *arguments)
 
 
 def detach(state: Any) -> Any:

@@ -28,7 +28,7 @@ def transform_is_active() -> bool:
 
 
 def _is_capturing() -> bool:
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def is_exporting_to_onnx() -> bool:

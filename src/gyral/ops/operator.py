@@ -65,7 +65,8 @@ class Operator:
         signature, name = inspect.signature(naive), naive.__name__
         self.Arguments: Any = collections.namedtuple("Arguments", signature.parameters)  # type: ignore[misc]
         self.results = len(typing.get_args(typing.get_type_hints(naive)["return"])) or 1
-        self.first, self.has_lists = _find_tensors(typing.get_type_hints(naive))
+        self.tensors, self.has_lists = _find_tensors(typing.get_type_hints(naive))
+        self.first = self.tensors[0]
         arguments = _schema(signature)
         LIBRARY.define(f"{name}({arguments}) -> Tensor[]", tags=torch.Tag.pt2_compliant_tag)
         LIBRARY.define(
@@ -93,21 +94,22 @@ class Operator:
                 return self(*arguments)
         # without a compiler or another tracer, the dispatcher would only take time
         if torch.compiler.is_compiling() or is_in_torch_dispatch_mode() or type(first) is not Tensor:
-            found = self.forward_operator(*arguments)
-        elif not torch.is_grad_enabled():
-            found = self._forward(*arguments)
-        elif self.has_lists:
-            found = self._differentiable(*arguments)
-        else:
-            found = _Function.apply(self, None, *arguments)
-        results = []
-        for tensor in found[: self.results]:
-            results.append(None if tensor.dim() == 0 else tensor)
-        return results
+            results = []
+            for tensor in self.forward_operator(*arguments)[: self.results]:
+                results.append(None if tensor.dim() == 0 else tensor)
+            return results
+        if not torch.is_grad_enabled():
+            return self._run(arguments)[0]
+        sizes = self.sizes(arguments)
+        return list(_Function.apply(self, sizes, False, *_flatten(arguments, sizes)))
 
     def unsupported_reason(self, tensor: Tensor) -> str | None:
         """Return the reason why no kernel supports the device and dtype of a tensor, or None if one does."""
-        given = self.kernels.get(tensor.device.type), tensor.device, tensor.dtype
+        return self.unsupported_on(tensor.device, tensor.dtype)
+
+    def unsupported_on(self, device: torch.device, dtype: torch.dtype) -> str | None:
+        """Return the reason why no kernel supports a device and dtype, or None if one does."""
+        given = self.kernels.get(device.type), device, dtype
         found = load_as_constant(*given) if torch.compiler.is_compiling() else load_or_reason(*given)
         return found if isinstance(found, str) else None
 
@@ -131,28 +133,31 @@ class Operator:
         kernels = load_or_reason(self.kernels.get(tensor.device.type), tensor.device, tensor.dtype)
         if isinstance(kernels, str):
             raise KernelUnavailableError(kernels)
-        arguments = []
-        for value in given:
-            if isinstance(value, Tensor):
-                value = value.contiguous()
-            elif isinstance(value, list):
-                value = [item.contiguous() if isinstance(item, Tensor) else item for item in value]
-            arguments.append(value)
+        arguments = list(given)
+        for index in self.tensors:
+            value = arguments[index]
+            if value is not None:
+                arguments[index] = value.contiguous()
+        if self.has_lists:
+            for index, value in enumerate(arguments):
+                if isinstance(value, list):
+                    arguments[index] = [item.contiguous() if isinstance(item, Tensor) else item for item in value]
         return kernels, self.Arguments._make(arguments)
 
-    def _forward(self, *given: Value) -> list[Tensor]:
+    def _run(self, given: Sequence[Value]) -> tuple[list[Any], list[Any]]:
+        """Return the results and the saved tensors, any of them None."""
         kernels, arguments = self.prepare(given)
         results, saved = kernels.forward(arguments)
-        found = [*results, *saved]
-        for index, tensor in enumerate(found):
-            if tensor is None:  # which an operator cannot return
-                found[index] = results[0].new_zeros(())
-        return found
+        return results, saved
+
+    def _forward(self, *given: Value) -> list[Tensor]:
+        results, saved = self._run(given)
+        return _as_tensors([*results, *saved])
 
     def _fake(self, *given: Value) -> list[Tensor]:
         kernels, arguments = self.prepare(given)
         results, saved = kernels.allocate(arguments)
-        return [results[0].new_zeros(()) if tensor is None else tensor for tensor in (*results, *saved)]
+        return _as_tensors([*results, *saved])
 
     def _backward(
         self,
@@ -162,23 +167,30 @@ class Operator:
         needs: list[bool],
         *given: Value,
     ) -> list[Tensor]:
+        found = self._run_backward(gradients, results, saved, needs, given)
+        return [tensor for tensor, needed in zip(found, needs, strict=True) if needed]  # type: ignore[misc]
+
+    def _run_backward(
+        self,
+        gradients: Sequence[Tensor | None],
+        results: list[Any],
+        saved: list[Any],
+        needs: Sequence[bool],
+        given: Sequence[Value],
+    ) -> Sequence[Tensor | None]:
+        """Return the gradients of the arguments, with those of the items of lists; they may be there if not needed."""
         kernels, arguments = self.prepare(given)
-        values: list[Any] = [*gradients, *results, *saved]
-        for index, tensor in enumerate(values):
-            if tensor is not None:
-                values[index] = tensor.contiguous() if tensor.dim() > 0 else None
-        count, fields = self.results, self.Arguments._fields
-        sizes = self.sizes(given) if self.has_lists else None
+        fields = self.Arguments._fields
+        sizes = self.sizes(given)
         needed = needs if sizes is None else [_any(value) for value in _unflatten(needs, sizes)]
-        found = kernels.backward(
-            arguments,
-            values[count : 2 * count],
-            values[2 * count :],
-            values[:count],
-            dict(zip(fields, needed, strict=True)),
+        # a tensor without dimensions stands for None, see `_as_tensors`
+        values = (
+            [None if tensor is None or tensor.dim() == 0 else tensor.contiguous() for tensor in tensors]
+            for tensors in (results, saved, gradients)
         )
-        flat = _flatten([found.get(name) for name in fields], sizes)
-        return [tensor for tensor, needed in zip(flat, needs, strict=True) if needed]
+        found = kernels.backward(arguments, *values, dict(zip(fields, needed, strict=True)))
+        flat: Sequence[Tensor | None] = _flatten([found.get(name) for name in fields], sizes)
+        return flat
 
     def _backward_of_copies(self, gradients: Any, results: Any, saved: list[Tensor], *others: Any) -> list[Tensor]:
         # compilers do not support an operator that overwrites its arguments and returns a list
@@ -195,7 +207,13 @@ class Operator:
 
     def _differentiable(self, *given: Value) -> list[Tensor]:
         sizes = self.sizes(given)
-        return list(_Function.apply(self, sizes, *_flatten(given, sizes)))
+        return list(_Function.apply(self, sizes, True, *_flatten(given, sizes)))
+
+    def places(self, flat: Sequence[Value]) -> Sequence[int]:
+        """Return the indices of the tensors among arguments whose lists are flattened."""
+        if not self.has_lists:
+            return self.tensors
+        return [index for index, value in enumerate(flat) if isinstance(value, Tensor)]
 
     def sizes(self, given: Sequence[Value]) -> Sizes:
         """Return the lengths of the arguments that are lists, None for the others; None if no argument is a list."""
@@ -206,51 +224,70 @@ class _Function(torch.autograd.Function):
     """The operator with its backward pass. Lists of tensors are flattened: autograd knows no lists."""
 
     @staticmethod
-    def forward(ctx: Any, operator: Operator, sizes: Sizes, *flat: Value) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, operator: Operator, sizes: Sizes, returns_saved: bool, *flat: Value) -> tuple[Any, ...]:
+        """Return the results; if `returns_saved`, in the form of the operator of torch, with the saved tensors."""
         arguments = _unflatten(flat, sizes) if sizes else flat
         if is_in_torch_dispatch_mode():
             with below_autograd():
                 found = operator.forward_operator(*arguments)
+            results, saved = found[: operator.results], found[operator.results :]
         else:
-            found = operator._forward(*arguments)
-        results, ctx.saved = found[: operator.results], found[operator.results :]
-        others: list[Value] = list(flat)
-        tensors: list[Tensor | None] = list(results)
-        for index, value in enumerate(flat):
-            if isinstance(value, Tensor):
-                tensors.append(value)
-                others[index] = None
-            else:
-                tensors.append(None)
-        ctx.operator, ctx.sizes, ctx.others = operator, sizes, others
+            results, saved = operator._run(arguments)
+            if returns_saved:
+                results, saved = _as_tensors(results), _as_tensors(saved, results[0])
+        others = list(flat)
+        places = operator.places(flat)
+        tensors = [flat[index] for index in places]
+        for index in places:
+            others[index] = None
+        ctx.operator, ctx.sizes, ctx.saved, ctx.others, ctx.places = operator, sizes, saved, others, places
         ctx.set_materialize_grads(False)  # zeros of a large memory would be read for nothing
-        ctx.mark_non_differentiable(*ctx.saved, *results[operator.results - operator.constant :])
-        ctx.save_for_backward(*tensors)
-        return tuple(found)
+        constant = results[operator.results - operator.constant :] if operator.constant else []
+        ctx.mark_non_differentiable(*[each for each in constant if each is not None], *(saved if returns_saved else ()))
+        ctx.save_for_backward(*results, *tensors)
+        return (*results, *saved) if returns_saved else tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         operator: Operator = ctx.operator
         sizes, count = ctx.sizes, operator.results
         tensors = ctx.saved_tensors  # once: gradient checkpointing refuses to unpack them again
-        results, flat = list(tensors[:count]), list(tensors[count:])
-        for index, value in enumerate(ctx.others):
-            if value is not None:
-                flat[index] = value
+        results, flat = list(tensors[:count]), list(ctx.others)
+        for index, tensor in zip(ctx.places, tensors[count:], strict=True):
+            flat[index] = tensor
         with outside_autocast(results[0].device):
             # the engine enables gradients within a backward pass if and only if `create_graph` is True
-            if torch.is_grad_enabled() or any(each is not None and is_batched(each) for each in gradients):
+            if torch.is_grad_enabled() or _are_batched(gradients):
                 with torch.enable_grad():
-                    return None, None, *_differentiate(operator, sizes, flat, gradients[:count])
+                    return None, None, None, *_differentiate(operator, sizes, flat, gradients[:count])
             arguments = _unflatten(flat, sizes) if sizes else flat
             saved, ctx.saved = ctx.saved, None
-            if saved is None:  # an earlier backward pass has overwritten them
-                found = operator.forward_operator(*arguments)
-                results, saved = found[:count], found[count:]
-            needs = list(ctx.needs_input_grad[2:])
-            backward = operator.backward_operator if is_in_torch_dispatch_mode() else operator._backward
-            wanted = iter(backward(list(gradients[:count]), results, saved, needs, *arguments))
-        return None, None, *[next(wanted) if needed else None for needed in needs]
+            needs = list(ctx.needs_input_grad[3:])
+            if is_in_torch_dispatch_mode():
+                if saved is None:  # an earlier backward pass has overwritten them
+                    found = operator.forward_operator(*arguments)
+                    results, saved = found[:count], found[count:]
+                tensors = _as_tensors([*results, *saved])
+                wanted = iter(
+                    operator.backward_operator(
+                        list(gradients[:count]), tensors[:count], tensors[count:], needs, *arguments
+                    )
+                )
+                return None, None, None, *[next(wanted) if needed else None for needed in needs]
+            if saved is None:
+                results, saved = operator._run(arguments)
+            found = operator._run_backward(gradients[:count], results, saved, needs, arguments)
+        return None, None, None, *[each if needed else None for each, needed in zip(found, needs, strict=True)]
+
+
+def _as_tensors(values: Sequence[Tensor | None], like: Tensor | None = None) -> list[Tensor]:
+    """Return a tensor without dimensions in place of each None, which an operator of torch cannot return."""
+    first = next(value for value in values if value is not None) if like is None else like
+    return [first.new_zeros(()) if value is None else value for value in values]
+
+
+def _are_batched(gradients: Sequence[Tensor | None]) -> bool:
+    return any(is_batched(each) for each in gradients if each is not None)
 
 
 def _differentiate(
@@ -369,10 +406,13 @@ def _schema(signature: inspect.Signature) -> str:
     return schema.partition("(")[2].rpartition(") ->")[0]
 
 
-def _find_tensors(hints: dict[str, Any]) -> tuple[int, bool]:
-    """Return the index of the first argument that is a tensor, and whether there are arguments that are lists."""
+def _find_tensors(hints: dict[str, Any]) -> tuple[list[int], bool]:
+    """Return the indices of the arguments that are tensors, the first of which is never None, and whether some are lists."""
     hints.pop("return")
-    return list(hints.values()).index(Tensor), any(typing.get_origin(hint) is list for hint in hints.values())
+    kinds = list(hints.values())
+    first = kinds.index(Tensor)
+    others = [index for index, kind in enumerate(kinds) if Tensor in (kind, *typing.get_args(kind)) and index != first]
+    return [first, *others], any(typing.get_origin(kind) is list for kind in kinds)
 
 
 def _any(value: Any) -> bool:

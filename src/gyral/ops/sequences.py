@@ -69,7 +69,7 @@ def recurrent_gradient(
         apart = grad_products[begins]
         grad_products[begins] = 0.0
     gradient = grad_products[0].T @ h0
-    if len(grad_products) > 1:
+    if grad_products.shape[0] > 1:
         gradient += products.sum_outer(grad_products[1:].flatten(0, 1), outputs[:-1].flatten(0, 1))
     if starts is not None:
         grad_products[begins] = apart

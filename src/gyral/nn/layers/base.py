@@ -18,7 +18,7 @@ from gyral.cells.inputs import StepInputs
 from gyral.core.checks import check_boolean
 from gyral.core.errors import OptionError, UserError, suggest_name
 from gyral.core.signatures import is_open
-from gyral.nn.arguments import check_state
+from gyral.nn.arguments import check_state, map_leaves
 from gyral.nn.layers.docstrings import complete_docstring
 from gyral.nn.recurrent import RecurrentBase
 from gyral.nn.tracing import is_symbolic, record_call
@@ -246,8 +246,8 @@ class Layer(RecurrentBase):
         return tuple(tree_unflatten(own, structure) for own in zip(*(leaf.unbind(0) for leaf in leaves), strict=True))
 
     def join_states(self, states: tuple[State, ...]) -> Any:
-        joined = tree_map(_stack, *states)
-        leaves = tree_leaves(joined)
+        joined = map_leaves(_stack, *states)
+        leaves = tree_leaves(joined) if len(joined) != 1 or not isinstance(joined[0], Tensor) else joined
         return leaves[0] if len(leaves) == 1 else joined
 
     def flatten_parameters(self) -> None:

@@ -25,7 +25,7 @@ def allocate(a: Any) -> tuple[list[Any], list[Any]]:
     states = None if a.c0 is None else new(steps, *a.c0.shape)
     kept = new(steps, batch, a.units) if a.kind in KEEPS_PRODUCT else None
     results = [new(steps, *a.h0.shape), torch.empty_like(a.h0), None if a.c0 is None else torch.empty_like(a.c0)]
-    return results, [new(steps, batch, len(a.w_ih)), states, kept]
+    return results, [new(steps, batch, a.w_ih.shape[0]), states, kept]
 
 
 def forward(a: Any) -> tuple[list[Any], list[Any]]:
@@ -70,7 +70,7 @@ def backward(
     if weight is None:
         # the gradient of the product equals the gradient of the parts, except in the kept part
         reads = a.h0, outputs, a.starts, a.drop, a.fresh
-        added = len(a.w_hh) - (0 if kept is None else a.units)
+        added = a.w_hh.shape[0] - (0 if kept is None else a.units)
         grad_weight = recurrent_gradient(parts[..., :added], *reads)
         if kept is not None:
             grad_weight = torch.cat((grad_weight, recurrent_gradient(kept, *reads)))
@@ -120,7 +120,7 @@ def fields(a: Any, parts: Tensor, lag: int = 1) -> dict[str, Any]:
         "hidden_size": hidden_size,
         "cell_state_size": 0 if a.c0 is None else a.c0.shape[1],
         "parts_size": parts.shape[2],
-        "weight_rows": len(a.w_hh) if a.partner is None else parts.shape[2],
+        "weight_rows": a.w_hh.shape[0] if a.partner is None else parts.shape[2],
         "kept_size": a.units if a.kind in KEEPS_PRODUCT else 0,
         "extra_size": 0 if a.extra is None else a.extra.numel(),
         "units": a.units,

@@ -26,7 +26,7 @@ def multiply(rows: Tensor, weight: Tensor) -> Tensor:
     """
     if not _is_supported(weight):
         return rows @ weight
-    found = rows.new_empty(len(rows), weight.shape[1])
+    found = rows.new_empty(rows.shape[0], weight.shape[1])
     _run(False, rows, weight, found)
     return found
 
@@ -39,7 +39,7 @@ def sum_outer(gradients: Tensor, rows: Tensor) -> Tensor:
         rows: (M, K), likewise.
     """
     found = rows.new_empty(gradients.shape[1], rows.shape[1])
-    if not _is_supported(found) or len(rows) == 0:
+    if not _is_supported(found) or rows.shape[0] == 0:
         return torch.mm(gradients.T, rows, out=found)
     _run(True, rows, found, gradients)
     return found
@@ -54,7 +54,7 @@ def _run(backward: bool, rows: Tensor, weight: Tensor, results: Tensor) -> None:
     KERNEL.run(  # with addresses, because rows may have gaps between them
         backward=backward,
         dtype=rows.dtype,
-        batch=len(rows),
+        batch=rows.shape[0],
         depth=rows.shape[1],
         columns=results.shape[1],
         rows_stride=rows.stride(0),

@@ -30,28 +30,40 @@ TILE = 4096  # elements in a tile of weights or memory, and in a block of rows: 
 def _settings(a: Any, is_forward: bool) -> dict[str, Any]:
     """Return the arguments of the kernels other than tensors, T and B."""
     mask, keep_mean = split_keep(a.keep)
-    size = a.h0.shape[1]
-    settings: dict[str, Any] = {
-        "keep_probability": keep_mean,
-        "eta": 1.0 if a.eta is None else float(a.eta),
-        "epsilon": float(a.epsilon),
-        "config": StepConfig(
-            size=size,
-            recurrent=len(a.w_hh),
-            width=len(a.w_ih),
-            gated=len(a.w_hh) > size,
+    fixed = _fixed_settings(
+        is_forward,
+        a.memory is not None,
+        _block_batch(a),
+        _product_dtype(a) == torch.float32,
+        torch.backends.cuda.matmul.fp32_precision,
+        StepConfig(
+            size=a.h0.shape[1],
+            recurrent=a.w_hh.shape[0],
+            width=a.w_ih.shape[0],
+            gated=a.w_hh.shape[0] > a.h0.shape[1],
             normalized=a.norms is not None,
             time_normalized=a.eta is not None,
             has_starts=a.starts is not None,
             zoneout="none" if a.keep is None else "probability" if mask is None else "mask",
             activation=a.activation,
         ),
-    }
-    if a.memory is not None:
+    )
+    eta = 1.0 if a.eta is None else float(a.eta)
+    return {**fixed, "keep_probability": keep_mean, "eta": eta, "epsilon": float(a.epsilon)}
+
+
+@functools.cache  # Triton's functions of integers take microseconds
+def _fixed_settings(
+    is_forward: bool, has_memory: bool, block_batch: int, is_float: bool, fp32_precision: str, config: StepConfig
+) -> dict[str, Any]:
+    """Return the settings that are fixed when a kernel is compiled."""
+    size = config.size
+    if has_memory:
         block_size = triton.next_power_of_2(size)
         tile = min(max(TILE // block_size, 1), block_size)
         warps = 4 if size <= (64 if is_forward else 128) else 8
-        return settings | {
+        return {
+            "config": config,
             "checkpoint_every": CHECKPOINT_EVERY,
             "block_size": block_size,
             "block_tile": tile,
@@ -60,12 +72,11 @@ def _settings(a: Any, is_forward: bool) -> dict[str, Any]:
             "num_stages": 1,
         }
     block_size = max(triton.next_power_of_2(size), 16)  # tl.dot's minimum
-    block_batch = _block_batch(a)
     resident = size <= RESIDENT_SIZE[block_batch]
-    is_float = _product_dtype(a) == torch.float32
     # torch refuses to read the older `allow_tf32` where the newer setting was used
-    is_exact = is_float and torch.backends.cuda.matmul.fp32_precision != "tf32"
-    return settings | {
+    is_exact = is_float and fp32_precision != "tf32"
+    return {
+        "config": config,
         "precision": "tf32x3" if is_exact else "tf32",  # three products of TF32 have the errors of one of float32
         "resident": resident,
         "block_batch": block_batch,
@@ -104,7 +115,7 @@ def _shared_arguments(a: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, T
     mask, _ = split_keep(a.keep)
     lengths = a.lengths
     if lengths is None:
-        lengths = torch.full((len(hidden),), len(a.x), dtype=torch.int64, device=hidden.device)
+        lengths = torch.full((hidden.shape[0],), a.x.shape[0], dtype=torch.int64, device=hidden.device)
     return (
         a.w_hh.to(_product_dtype(a)),
         hidden,
@@ -159,7 +170,7 @@ def allocate(a: Any) -> tuple[list[Any], list[Any]]:
         return torch.empty(shape, dtype=torch.float32, device=device)
 
     results = [new(steps, batch, size), new(batch, size), None, new(steps, batch)]
-    saved = [new(steps, batch, len(a.w_ih)), None if a.norms is None else new(steps, batch, 2)]
+    saved = [new(steps, batch, a.w_ih.shape[0]), None if a.norms is None else new(steps, batch, 2)]
     if a.memory is None:
         return results, [*saved, None, None, None, None]
     results[2] = new(batch, size, size)
@@ -194,7 +205,7 @@ def forward(a: Any) -> tuple[list[Any], list[Any]]:
     written = (*before, outputs, final_hidden, cosines, hidden if scales is None else scales)
     with torch.cuda.device_of(parts):
         if a.memory is None:
-            programs, settings = triton.cdiv(batch, _block_batch(a)), _settings(a, True)
+            programs, settings = -(-batch // _block_batch(a)), _settings(a, True)
             forward_without_memory[(programs,)](*inputs, *written, steps, batch, **settings)
             return results, saved
         if a.lengths is not None:
@@ -219,12 +230,13 @@ def backward(
     outputs, _, final_memory, _ = results
     parts, scales, *restoring = saved
     weight, hidden, norms, *others = _shared_arguments(a)
-    programs = batch if a.memory is not None else triton.cdiv(batch, _block_batch(a))
-    grad_outputs, grad_hidden, grad_memory = (
-        torch.zeros_like(like) if gradient is None and like is not None else gradient
-        for gradient, like in zip(gradients[:3], (outputs, hidden, final_memory), strict=True)
+    programs = batch if a.memory is not None else -(-batch // _block_batch(a))
+    # the kernels overwrite the other two
+    grad_outputs = torch.zeros_like(outputs) if gradients[0] is None else gradients[0].float()
+    grad_hidden, grad_memory = (
+        like if like is None else torch.zeros_like(like) if gradient is None else torch.empty_like(like).copy_(gradient)
+        for gradient, like in zip(gradients[1:3], (hidden, final_memory), strict=True)
     )
-    grad_outputs, grad_hidden = grad_outputs.float(), torch.empty_like(hidden).copy_(grad_hidden)
     grad_norms = None if a.norms is None else norms.new_zeros(programs, *norms.shape)
     norms_argument = hidden if grad_norms is None else grad_norms
     inputs = (parts, weight, hidden)
@@ -237,7 +249,6 @@ def backward(
             backward_without_memory[(programs,)](*kernel_arguments, steps, batch, **_settings(a, False))
         else:
             memory = final_memory.clone()
-            grad_memory = torch.empty_like(memory).copy_(grad_memory)
             kernel_arguments = [
                 *inputs,
                 memory,
@@ -252,7 +263,7 @@ def backward(
     grad_bias = parts.sum((0, 1))
     products = parts.to(weight.dtype)
     grad_weight = recurrent_gradient(
-        products[..., : len(weight)], a.h0.to(weight.dtype), outputs.to(weight.dtype), a.starts
+        products[..., : weight.shape[0]], a.h0.to(weight.dtype), outputs.to(weight.dtype), a.starts
     )
     return project_backward(products, a.x, a.w_ih, None, needs) | {
         "b": grad_bias,

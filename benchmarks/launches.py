@@ -1,0 +1,152 @@
+"""What a training step asks of a GPU, counted without one: launches, bytes and products of every cell.
+
+Usage: python -m benchmarks.launches, which writes benchmarks/records/count.json for the sizes of `make gpu`
+
+The operations run on the device "meta", which computes nothing. Those that launch a kernel are counted, forward and
+backward; views launch none. A cell without a function for whole sequences runs as a loop there, and as a CUDA graph on
+a GPU: its count grows linearly with the steps, and is extrapolated from short sequences.
+"""
+
+import copy
+import json
+import sys
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from benchmarks.gpu_rows import INPUT, LAYERS, SIZES, Case, models
+from benchmarks.provenance import ROOT
+from gyral.cells.base import RecurrentCell
+from gyral.core.errors import UserError
+from gyral.nn.recurrent import Recurrent
+
+RECORD = ROOT / "benchmarks" / "records" / "count.json"
+ROWS = 2  # of the batch, on which no count depends
+SHORT = (8, 16)  # steps from which the count of a loop is extrapolated
+KERNELS = ("GRU", "LSTM", "RNN", "RUM", "RUM:lambd=1")  # cells with kernels for a GPU, of cuDNN or in Triton
+KERNEL_LAUNCHES = 20  # of these, about: two kernels, with the copies and products around them
+MATRICES = ("FastWeights", "RUM:lambd=1", "WeiNet")  # cells each step of which reads and writes a matrix of N²
+ON_CHIP = 64 * 1024  # bytes of a matrix that a program keeps in registers and shared memory
+# operations that launch nothing, beside views
+FREE = {"alias", "detach", "empty", "empty_like", "empty_strided", "is_same_size", "lift_fresh", "new_empty"}
+FREE |= {"_local_scalar_dense", "_reshape_alias", "_unsafe_view", "new_empty_strided", "view"}
+
+
+class Count(NamedTuple):
+    """What a training step of a model at a size launches, and what it must at least read, write and multiply.
+
+    Attributes:
+        path: "kernels": those of cuDNN or in Triton; "whole": functions of torch for the whole sequence; "loop".
+        forward, backward: Operations that launch a kernel.
+        bytes: Inputs, projected inputs and outputs, of X, P and N float32 values a step, are read or written 3, 6 and 4
+            times in a training step. A matrix that does not fit on chip is read and written forward, and backward both
+            it and its gradient.
+        flops: Of the products with the weights: one forward, two for the gradients of its factors.
+    """
+
+    path: str
+    forward: int
+    backward: int
+    bytes: int
+    flops: int
+
+    @property
+    def launches(self) -> int:
+        return self.forward + self.backward
+
+
+class Launches(TorchDispatchMode):
+    """Counts the operations that launch a kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        aliases = [result.alias_info for result in function._schema.returns]
+        is_view = any(alias is not None and not alias.is_write for alias in aliases)
+        self.count += not is_view and function.__name__.partition(".")[0] not in FREE
+        return function(*arguments, **(options or {}))
+
+
+def count(model: str, batch: int, steps: int, hidden: int, input_size: int = INPUT) -> Count:
+    """Return the counts of a model at a size."""
+    make = partial(models()[model], input_size=input_size, hidden_size=hidden)
+    torch.manual_seed(0)
+    cell = make()
+    is_whole = copy.deepcopy(cell).to("meta").fused_unsupported_reason() is None
+    path = "kernels" if model in KERNELS else "whole" if is_whole else "loop"
+    needs = batch * steps * bytes_of_a_step(cell, model in MATRICES), 6 * batch * steps * len_of_weights(cell)
+    if path == "kernels":
+        return Count(path, KERNEL_LAUNCHES // 2, KERNEL_LAUNCHES // 2, *needs)
+    if path == "whole":
+        return Count(path, *launches(cell, steps, "fused"), *needs)
+    few, more = (launches(cell, each, "reference") for each in SHORT)
+    forward, backward = (
+        a + (b - a) * (steps - SHORT[0]) // (SHORT[1] - SHORT[0]) for a, b in zip(few, more, strict=True)
+    )
+    return Count(path, forward, backward, *needs)
+
+
+def launches(cell: RecurrentCell, steps: int, backend: str) -> tuple[int, int]:
+    """Return the launches of a cell over a sequence, forward and backward."""
+    for device in ("meta", "cpu"):  # some cells need numbers from their parameters
+        moved = copy.deepcopy(cell).to(device)
+        inputs = torch.zeros(steps, ROWS, cell.input_size, device=device, requires_grad=True)
+        try:
+            module = Recurrent(lambda _, moved=moved: moved, cell.input_size, backend=backend)  # type: ignore[misc]
+            with Launches() as forward:
+                outputs = module(inputs)[0]
+        except (NotImplementedError, RuntimeError, UserError):
+            continue
+        with Launches() as backward:
+            outputs.backward(torch.ones_like(outputs))
+        return forward.count, backward.count
+    raise RuntimeError(f"{type(cell).__name__} runs neither on meta nor on the CPU")
+
+
+def bytes_of_a_step(cell: RecurrentCell, has_matrix: bool) -> int:
+    """Return the bytes that a training step reads and writes for each sequence and time step, at least."""
+    weights = [parameter for parameter in cell.parameters() if parameter.dim() == 2]
+    projected = sum(len(weight) for weight in weights if weight.shape[1] == cell.input_size)
+    matrix = cell.output_size**2
+    vectors = 4 * (3 * cell.input_size + 6 * projected + 4 * cell.output_size)
+    return vectors + 24 * matrix * (has_matrix and 4 * matrix > ON_CHIP)
+
+
+def len_of_weights(cell: RecurrentCell) -> int:
+    """Return the number of entries of matrices that multiply vectors."""
+    return sum(parameter.numel() for parameter in cell.parameters() if parameter.dim() >= 2)
+
+
+def name_of(size: tuple[int, int, int]) -> str:
+    """Return a size as 128x53x50."""
+    return "x".join(map(str, size))
+
+
+@cache
+def recorded() -> dict[str, dict[str, Any]]:
+    """Return the record: for each size the counts by model."""
+    found: dict[str, dict[str, Any]] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return found
+
+
+def expected(case: Case) -> Count:
+    """Return the counts of a case: recorded ones, or those of a layer of torch, or counted now for another size."""
+    model = LAYERS[case.model][1] if case.model in LAYERS else case.model
+    size = case.batch, case.steps, case.hidden
+    found = recorded().get(name_of(size), {}).get(model) if case.input == INPUT else None
+    return Count(**found) if found else count(model, *size, case.input)
+
+
+def main() -> int:
+    """Count everything, and write the record."""
+    found = {name_of(size): {model: count(model, *size)._asdict() for model in models()} for size in SIZES}
+    RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

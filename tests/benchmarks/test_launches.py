@@ -1,0 +1,61 @@
+"""What a training step asks of a GPU, counted without one: it may not grow."""
+
+import pytest
+import torch
+
+from benchmarks import gpu_rows, launches
+from benchmarks.gpu_rows import SIZES
+
+SMALL, LONG, _ = SIZES
+SAMPLED = ("EURNN", "GatedDeltaNet", "LRU", "MinGRU", "RUM:lambd=1")
+STEP_BY_STEP = ("M2RNN", "SLSTM")  # whose functions for whole sequences take each step, and so seconds to count
+
+
+def is_loop(model: str) -> bool:
+    return launches.recorded()[launches.name_of(SMALL)][model]["path"] == "loop"
+
+
+def check(model: str, size: tuple[int, int, int]) -> None:
+    found, recorded = launches.count(model, *size), launches.Count(**launches.recorded()[launches.name_of(size)][model])
+    assert found.path == recorded.path, "run python -m benchmarks.launches"
+    assert found.launches <= recorded.launches
+    assert (found.bytes, found.flops) == (recorded.bytes, recorded.flops)
+
+
+def test_every_model_is_recorded_at_every_size() -> None:
+    assert list(launches.recorded()) == [launches.name_of(size) for size in SIZES]
+    assert all(list(counts) == list(gpu_rows.models()) for counts in launches.recorded().values())
+
+
+@pytest.mark.parametrize("model", SAMPLED)
+def test_a_step_launches_no_more_than_recorded(model: str) -> None:
+    check(model, SMALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", gpu_rows.models())
+def test_no_model_launches_more_than_recorded(model: str) -> None:
+    check(model, SMALL)
+    if not is_loop(model) and model not in STEP_BY_STEP:
+        check(model, LONG)
+
+
+def test_views_and_empty_tensors_launch_nothing() -> None:
+    values = torch.zeros(2, 3)
+    with launches.Launches() as counted:
+        torch.empty(2).view(1, 2)
+        values.t().reshape(6).detach()
+        assert counted.count == 1  # reshape copies
+        values.add_(1).mul(2)
+    assert counted.count == 3
+
+
+def test_bounds() -> None:
+    batch, steps, hidden = 2, 3, 200
+    inputs = 36
+    found = launches.count("GRU", batch, steps, hidden)
+    assert found.bytes == 4 * batch * steps * (3 * inputs + 6 * 3 * hidden + 4 * hidden)
+    assert found.flops == 6 * batch * steps * 3 * hidden * (inputs + hidden)
+    # RUM's memory of 200² numbers does not fit on chip: 24 bytes of each for a step
+    without, with_memory = (launches.count(model, batch, steps, hidden) for model in ("RUM", "RUM:lambd=1"))
+    assert with_memory.bytes - without.bytes == 24 * batch * steps * hidden**2
