@@ -16,7 +16,7 @@ import yaml
 from markdown_it import MarkdownIt
 from omegaconf import OmegaConf
 
-from gyral.core.csv_files import FORMULAS, plain_text
+from gyral.core.files import FORMULAS, plain_text
 from gyral.figures import common
 from gyral.reports.render import files, latex, terminal
 from gyral.reports.tables.sections import make_sections

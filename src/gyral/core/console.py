@@ -32,7 +32,7 @@ class Console(RichConsole):
         file: Any = self._file or (sys.stderr if self.stderr else sys.stdout)
         while isinstance(file, PrintableStream | FileProxy):
             file = file.unescaped if isinstance(file, PrintableStream) else file.rich_proxied_file
-        return file  # type: ignore[no-any-return]
+        return file
 
     @file.setter
     def file(self, new_file: IO[str]) -> None:

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from gyral.cells.base import RecurrentCell
 from gyral.config.plain import plain_values
-from gyral.core.csv_files import plain_text
 from gyral.core.errors import OptionError
+from gyral.core.files import plain_text
 from gyral.plotting.style import without_formulas
 from gyral.runs.directory import Run
 from gyral.runs.names import model_name

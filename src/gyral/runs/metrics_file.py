@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from gyral.core.csv_files import plain_text
 from gyral.core.errors import UserError
+from gyral.core.files import plain_text
 from gyral.core.measures import is_number
 from gyral.runs.directory import METRICS
 from gyral.runs.saved_files import LARGEST_LOG, read_text

@@ -25,10 +25,9 @@ from gyral.config.roles import determining, first_difference, identity_of
 from gyral.core.checks import check_integer
 from gyral.core.commands import program, typed
 from gyral.core.console import Console
-from gyral.core.csv_files import csv_line
 from gyral.core.errors import OptionError, SweepError, UserError, hide_passwords, printable
 from gyral.core.extras import import_extra
-from gyral.core.files import to_json, write_atomically
+from gyral.core.files import csv_line, to_json, write_atomically
 from gyral.core.locks import lock_file
 from gyral.core.measures import Measure, percent, printed
 from gyral.runs.directory import resolve

@@ -17,9 +17,8 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from gyral.config.instantiation import check_section, make
 from gyral.config.plain import plain_values
 from gyral.config.trust import find_object
-from gyral.core.csv_files import as_number, csv_line
 from gyral.core.errors import OptionError, UserError, one_line
-from gyral.core.files import named_in_errors, replace_when_written
+from gyral.core.files import as_number, csv_line, named_in_errors, replace_when_written
 from gyral.core.side_outputs import SideOutput, within
 from gyral.core.signatures import parameters_of
 from gyral.runs.directory import METRICS, Run

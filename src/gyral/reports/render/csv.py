@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gyral.core.csv_files import csv_line
+from gyral.core.files import csv_line
 from gyral.reports.render.text import entry_line, one_line
 from gyral.reports.rows import Row
 from gyral.reports.tables.sections import Section
