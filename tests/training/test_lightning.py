@@ -144,7 +144,7 @@ def inside_itself() -> Any:
         (lambda: {"_instantiator": "os.system", "_class_path": "os.system"}, "has no section task"),
         (lambda: {"model": {"_target_": "os.system"}}, "names os.system"),
         (evaluated, "is not a checkpoint, or would execute code"),
-        (inside_itself, "has no configuration"),
+        (inside_itself, "values, which no run writes"),
         (lambda: {"task": torch.zeros(2)}, "has no configuration"),
         (lambda: [1], "has no configuration"),
         (lambda: {}, "has no section task"),

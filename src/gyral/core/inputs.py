@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from gyral.core.bounds import BoundedReader, BoundError, most_bytes
 from gyral.core.errors import OptionError
 
 KINDS = {
@@ -57,14 +58,20 @@ def open_input(option: str, value: Any, file: Path | None = None) -> Iterator[io
         file: path of the file. None: the value is the path.
 
     Raises:
-        OptionError: the file cannot be read, or is not a complete gzip file. Named pipes and devices are refused,
-            because reads may block forever.
+        OptionError: the file cannot be read, is not a complete gzip file, or unpacks to more than `most_bytes`. Named
+            pipes and devices are refused, because reads may block forever.
     """
     path = path_of(value if file is None else file)
     check_file(option, value, path)
     try:
         with path.open("rb") as content:
-            yield io.BufferedReader(gzip.GzipFile(fileobj=content)) if is_packed(path) else content
+            if is_packed(path):
+                most = most_bytes(os.fstat(content.fileno()).st_size)
+                yield io.BufferedReader(BoundedReader(gzip.GzipFile(fileobj=content), most))
+            else:
+                yield content
+    except BoundError as error:
+        raise OptionError(option, value, f"{_at(path, value)}{error}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise OptionError(option, value, f"{_at(path, value)}is not a complete gzip file ({error})") from None
     except OSError as error:

@@ -7,6 +7,7 @@ unchanged. A file gets its final name after its checksum is verified, so that a 
 import errno
 import functools
 import gzip
+import io
 import lzma
 import os
 import shutil
@@ -24,8 +25,9 @@ from urllib.request import url2pathname
 
 import pooch
 import requests
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
+from gyral.core.bounds import BoundedReader
 from gyral.core.cache import DATA_CACHE
 from gyral.core.errors import UserError
 from gyral.core.files import replace_when_written
@@ -35,6 +37,7 @@ from gyral.core.streams import unescaped
 from gyral.data.catalogue import CATALOGUE, PublishedCorpus, PublishedFile, has_file, sha256
 
 BLOCK = 2**18  # bytes per read
+LARGEST = 2**31  # bytes of an archive, and of what is unpacked before a file in it is found
 TIMEOUT = 30  # seconds without data
 BROKEN_ARCHIVE = (
     *(zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, struct.error),
@@ -94,11 +97,13 @@ def _download_from_any(urls: tuple[str, ...], folder: Path, files: list[Publishe
 
 def _download_archive(url: str, folder: Path, files: list[PublishedFile]) -> None:
     archive = folder / f"{url.rsplit('/', 1)[-1]}.part"
-    if archive.exists() and (fault := find_fault(archive)):
+    fault = "is a link" if archive.is_symlink() else find_fault(archive) if archive.exists() else None
+    if fault is not None:
         raise UserError(f"{archive}: {fault}; remove it")
+    whole = [file.size for file in files if archive.name == f"{file.name}.part"]
     try:
         with archive.open("ab") as part:
-            _download(url, part)
+            _download(url, _Part(part, max(whole, default=LARGEST)))
         for file in files:
             _unpack(archive, file, folder / file.name)
     except DownloadError:
@@ -114,7 +119,28 @@ def _download_archive(url: str, folder: Path, files: list[PublishedFile]) -> Non
     archive.unlink()
 
 
-def _download(url: str, part: IO[bytes]) -> None:
+class _Part:
+    """A file that is downloaded, up to a number of bytes."""
+
+    def __init__(self, file: IO[bytes], most: int) -> None:
+        self.file, self.most = file, most
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def write(self, block: bytes) -> int:
+        """Append bytes.
+
+        Raises:
+            DownloadError: the file has too many, and is empty afterwards.
+        """
+        if self.file.seek(0, os.SEEK_END) + len(block) > self.most:
+            self.file.truncate(0)
+            raise DownloadError(f"provides more than {self.most:,} bytes")
+        return self.file.write(block)
+
+
+def _download(url: str, part: "IO[bytes] | _Part") -> None:
     """Append the missing bytes of a URL to a file.
 
     Raises:
@@ -123,7 +149,7 @@ def _download(url: str, part: IO[bytes]) -> None:
     if url.startswith("file:"):
         part.truncate(0)
         with open(url2pathname(urlsplit(url).path), "rb") as local:
-            return shutil.copyfileobj(local, part)
+            return shutil.copyfileobj(local, part)  # type: ignore[misc]
     start = part.seek(0, os.SEEK_END)
 
     def begin(response: requests.Response, **_: Any) -> None:
@@ -163,11 +189,21 @@ def _unpack(archive: Path, file: PublishedFile, target: Path) -> None:
 
     def write(path: Path) -> None:
         with _open_member(archive, file.name) as member, path.open("wb") as unpacked:
-            shutil.copyfileobj(member, unpacked)
+            shutil.copyfileobj(io.BufferedReader(BoundedReader(member, file.size)), unpacked)
         if path.stat().st_size != file.size or sha256(path) != file.sha256:
             raise KeyError(file.name)
 
     replace_when_written(target, write)
+
+
+@contextmanager
+def _unpacked(archive: Path) -> Iterator[IO[bytes]]:
+    """Open a .tgz or .tar archive; what precedes a member is unpacked, too."""
+    with archive.open("rb") as content:
+        is_packed = content.read(2) == b"\x1f\x8b"
+        content.seek(0)
+        unpacked = gzip.GzipFile(fileobj=content) if is_packed else content
+        yield io.BufferedReader(BoundedReader(unpacked, LARGEST))  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -187,7 +223,7 @@ def _open_member(archive: Path, name: str) -> Iterator[IO[bytes]]:
             with member:
                 yield member
     else:
-        with tarfile.open(archive) as tarred:
+        with _unpacked(archive) as content, tarfile.open(fileobj=content) as tarred:
             for info in tarred:
                 if info.isfile() and info.name.rsplit("/", 1)[-1] == name:
                     extracted = tarred.extractfile(info)

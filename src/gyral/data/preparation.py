@@ -33,6 +33,7 @@ from gyral.core.files import replace_when_written
 from gyral.core.locks import lock_file
 from gyral.core.parallel import parallel_map
 from gyral.core.progress import line
+from gyral.data.arrays import check_arrays
 from gyral.data.raw_examples import DamagedPartError, RawExample, Report, restore_report
 from gyral.data.splits import SPLITS
 
@@ -105,6 +106,7 @@ def read_part(path: Path) -> Part:
     """
     try:
         with path.open("rb") as file, np.load(file) as saved:  # NumPy leaves a file open that it cannot read
+            check_arrays(saved, path.stat().st_size)
             arrays = dict(saved)
         text = arrays.pop("list").tobytes().decode()
         words = text.split("\n") if text else []  # of a block without a single example that can be used
@@ -292,6 +294,8 @@ def read_corpus(folder: Path, build: Callable[[dict[str, Any]], Corpus]) -> Corp
         description = saved["description"]
         if checksum(description) != saved["checksum"]:
             raise ValueError("checksum of corpus.json")
+        if not {*description["checksums"]} <= {path.name for path in folder.iterdir()}:
+            raise ValueError("checksums of files elsewhere")
         for file, expected in description["checksums"].items():
             if checksum(folder / file) != expected:
                 raise ValueError(f"checksum of {file}")

@@ -1,5 +1,6 @@
 """The base classes of all tasks: training step, evaluation, logging, and the state that checkpoints hold."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from gyral.cells.inputs import MaskedInputs
 from gyral.core.checks import check_boolean, check_choice, check_integer
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
 from gyral.core.errors import OptionError, UserError
+from gyral.core.forms import check_number
 from gyral.core.measures import OF_OBJECTIVES, Measure, Remark
 from gyral.data.batching import Stream
 from gyral.models.attention import ReadoutFactory
@@ -341,6 +343,8 @@ class Task(LightningModule, ABC, Generic[Data]):
         self.optimization.save(checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        for loss in checkpoint["losses_since_logged"]:
+            check_number("losses_since_logged", loss, math.inf)
         self._losses = [torch.tensor(loss, device=self.device) for loss in checkpoint["losses_since_logged"]]
         self.optimization.load(checkpoint)
 

@@ -10,6 +10,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from gyral.core.checks import check_choice, check_real
 from gyral.core.errors import OptionError
+from gyral.core.forms import FormError, check_form
 
 SchedulerFactory = Callable[..., LRScheduler]
 
@@ -117,8 +118,20 @@ class Optimization:
             checkpoint["plateau"] = self._plateau.state_dict()
 
     def load(self, checkpoint: dict[str, Any]) -> None:
-        """Load the state that `save` added."""
+        """Load the state that `save` added.
+
+        Raises:
+            FormError: it is not the state of this schedule.
+        """
         self._plateau_state = checkpoint.get("plateau")
+        if self._plateau_state is not None and self._make_scheduler is not None:
+            weight = nn.Parameter(torch.zeros(1))
+            fresh = self._make_scheduler(torch.optim.SGD([weight], lr=1.0))
+            known = {name: value for name, value in fresh.state_dict().items() if not isinstance(value, list)}
+            check_form("plateau", self._plateau_state, known)
+            for name in self._plateau_state:
+                if callable(getattr(fresh, str(name), None)):
+                    raise FormError(f"plateau has an entry {name}, which is a method")
 
 
 def _check_epsilon(optimizer: Optimizer) -> None:

@@ -28,6 +28,7 @@ from gyral.core.cache import cache_directory
 from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
 from gyral.core.errors import OptionError
+from gyral.core.forms import check_form
 from gyral.core.measures import ACCURACY, BITS, PERPLEXITY
 from gyral.data.batching import IGNORED, RepeatedBatches, Stream
 from gyral.data.splits import SPLITS
@@ -303,7 +304,9 @@ class TextTask(SequenceTask[TextData]):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
         if checkpoint["carried"]:
-            _, structure = tree_flatten(self.model.recurrent.init_state(1))
+            fresh, structure = tree_flatten(self.model.recurrent.init_state(1))
+            rows = len(self.data.train.starts)
+            check_form("carried", checkpoint["carried"], [leaf.expand(rows, *leaf.shape[1:]) for leaf in fresh])
             own = local_rows(checkpoint["carried"], rank(), world_size())
             leaves = [leaf.to(self.device) for leaf in own]
             self._states[True] = tree_unflatten(leaves, structure)

@@ -37,6 +37,7 @@ from gyral.training.checkpoints import (
     validate_checkpoint,
 )
 from gyral.training.ddp.strategy import ClusterEnvironment
+from gyral.training.restoring import guard_restoring
 
 MAX_THREADS = 1024  # the system refuses some tens of thousands, and ends the process
 MAX_STEPS = 10**12
@@ -332,6 +333,7 @@ def build_trainer(
     compat.set_rank(trainer.global_rank)
     compat.disable_signal_handlers(trainer)
     compat.validate_at_end(trainer)
+    guard_restoring(trainer)
     _check_made(trainer, Trainer, config, "trainer")
     if config.task.batch_size % trainer.world_size:
         reason = f"must be a multiple of {trainer.world_size}, the number of processes that share each batch"

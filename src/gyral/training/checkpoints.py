@@ -9,22 +9,29 @@ import errno
 import hashlib
 import json
 import logging
+import math
 import os
 import pickle
 import struct
 import warnings
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig
 from pytorch_lightning.plugins.io import TorchCheckpointIO
+from torch import Tensor
 
 from gyral.config.plain import as_config
+from gyral.core.bounds import BoundError, check_members
 from gyral.core.checks import check_choice
-from gyral.core.errors import OptionError
+from gyral.core.errors import OptionError, UserError, one_line
 from gyral.core.files import replace_when_written
+from gyral.core.forms import FormError, check_form, check_number
+from gyral.core.inputs import excerpt
 from gyral.runs.data_files import make_paths_absolute
 from gyral.runs.directory import (
     BEST_CHECKPOINT,
@@ -43,6 +50,8 @@ from gyral.tasks.base import Task
 log = logging.getLogger(__name__)
 
 DAMAGED_CHECKPOINT = "checkpoints/damaged.ckpt"
+MOST_VALUES = 2**21  # in the containers of a checkpoint, of which the random states of each process have 1,250
+PICKLE, LARGE = "/data.pkl", b"\nbytearray\n"  # the one class that torch loads and that fills memory of any size
 CHECKSUM = b"sha256:"  # what the comment begins with
 CHECKSUM_LENGTH = len(CHECKSUM) + 64
 
@@ -104,17 +113,24 @@ def verify_checksum(path: Path) -> None:
     instead = "; without this file, the last checkpoint is used" if path.name == Path(BEST_CHECKPOINT).name else ""
     try:
         with path.open("rb") as file:
-            content = max(0, file.seek(0, os.SEEK_END) - CHECKSUM_LENGTH)
+            size = file.seek(0, os.SEEK_END)
+            content = max(0, size - CHECKSUM_LENGTH)
             file.seek(content)
             comment = file.read()
-            if comment.startswith(CHECKSUM):
-                is_whole = comment == CHECKSUM + _digest(file, content)
-            else:
+            has_checksum = comment.startswith(CHECKSUM)
+            is_whole = not has_checksum or comment == CHECKSUM + _digest(file, content)
+            if is_whole:
                 with zipfile.ZipFile(file) as archive:
-                    stored = all(record.compress_type == zipfile.ZIP_STORED for record in archive.infolist())
-                    is_whole = stored and not archive.comment and archive.testzip() is None
+                    check_members(archive, size, most=size)  # torch packs none
+                    is_whole = all(record.compress_type == zipfile.ZIP_STORED for record in archive.infolist())
+                    if not has_checksum:
+                        is_whole = is_whole and not archive.comment and archive.testzip() is None
+                    if any(LARGE in archive.read(name) for name in archive.namelist() if name.endswith(PICKLE)):
+                        raise BoundError("declares an array of bytes")
     except FileNotFoundError:
         raise DamagedCheckpointError("checkpoint", path, "no such file") from None
+    except BoundError as error:
+        raise DamagedCheckpointError("checkpoint", path, f"{error}{instead}") from None
     except (zipfile.BadZipFile, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError):
         raise DamagedCheckpointError("checkpoint", path, f"is damaged or not a checkpoint{instead}") from None
     except OSError as error:
@@ -147,9 +163,24 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise OptionError("checkpoint", path, "is not a checkpoint, or would execute code") from None
     except Exception:  # whatever torch raises for an archive of something else
         raise OptionError("checkpoint", path, "is not a checkpoint") from None
+    if not _is_finite(checkpoint):
+        raise OptionError("checkpoint", path, f"has more than {MOST_VALUES:,} values, which no run writes")
     if not isinstance(checkpoint, dict) or not {"state_dict", "global_step", "loops"} <= set(checkpoint):
         raise OptionError("checkpoint", path, "was not written by a training run")
     return checkpoint
+
+
+def _is_finite(content: Any) -> bool:
+    """Return whether containers have at most `MOST_VALUES` values: they may contain each other many times."""
+    left, count = [content], 0
+    while left and count <= MOST_VALUES:
+        node = left.pop()
+        count += 1
+        if isinstance(node, dict):
+            left += node.values()
+        elif isinstance(node, list | tuple | set):
+            left += node
+    return not left
 
 
 def save_config(task: Task, config: DictConfig) -> None:
@@ -237,7 +268,7 @@ def _last_logged_step(run_directory: Path) -> int:
     """Return the number of optimizer steps at the last row of metrics.csv, 0 without a file."""
     path = run_directory / METRICS
     rows = read_rows(path)[1] if path.is_file() else []
-    return max((int(row["step"]) + 1 for row in rows if row["train/loss"]), default=0)
+    return max((int(row["step"]) + 1 for row in rows if row.get("train/loss")), default=0)
 
 
 def validate_checkpoint(task: Task, path: Path) -> int:
@@ -247,6 +278,11 @@ def validate_checkpoint(task: Task, path: Path) -> int:
         OptionError: the file is not a usable checkpoint, or is of other data, or names or shapes of weights differ.
     """
     checkpoint = load_checkpoint(path)
+    with _named_form(path):
+        check_number("global_step", checkpoint["global_step"], 0)
+        check_form("substitutes", checkpoint.get("substitutes", {}), task.substitutes())
+        for name, value in checkpoint.get("substitutes", {}).items():
+            check_number(f"substitutes.{name}", value, math.inf)
     if checkpoint.get("substitutes", task.substitutes()) != task.substitutes():  # older versions saved none
         trained, here = (
             ", ".join(f"{name}={value:g}" for name, value in each.items())
@@ -254,7 +290,8 @@ def validate_checkpoint(task: Task, path: Path) -> int:
         )
         reason = f"was trained on other data ({trained}) than the data folder has here ({here})"
         raise OptionError("checkpoint", path, f"{reason}; put the data of the run where its config.yaml has data_dir")
-    saved = {name: tuple(value.shape) for name, value in checkpoint["state_dict"].items()}
+    with _named_form(path):
+        saved = {name: tuple(value.shape) for name, value in _weights(checkpoint).items()}
     expected = {name: tuple(value.shape) for name, value in task.state_dict().items()}
     for name in sorted({*saved, *expected}):
         if saved.get(name) != expected.get(name):
@@ -264,8 +301,43 @@ def validate_checkpoint(task: Task, path: Path) -> int:
                 f"is of another model; {name} is {saved.get(name, 'absent')} in the checkpoint and"
                 f" {expected.get(name, 'absent')} in the model",
             )
-    task.check_checkpoint(checkpoint)
+    with _named_form(path):
+        _check_weights(task, checkpoint)
+        task.check_checkpoint(checkpoint)
     return int(checkpoint["global_step"])
+
+
+@contextmanager
+def _named_form(path: Path) -> Iterator[None]:
+    """Raise `OptionError` with the name of a checkpoint for an error of its contents, which may be of any type."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        kind = "" if isinstance(error, FormError) else f"has other contents than a run writes: {type(error).__name__}: "
+        raise OptionError("checkpoint", path, f"{kind}{one_line(error)}") from None
+
+
+def _weights(checkpoint: dict[str, Any]) -> dict[str, Tensor]:
+    """Return the weights of a checkpoint.
+
+    Raises:
+        FormError: they are not tensors with names.
+    """
+    weights = checkpoint["state_dict"]
+    if not isinstance(weights, dict):
+        raise FormError("has no weights")
+    for name, value in weights.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise FormError(f"has no tensor as the weight {excerpt([str(name)])}")
+    return weights
+
+
+def _check_weights(task: Task, checkpoint: dict[str, Any]) -> None:
+    """Check the types of the weights; those of the callback Averaging are in a second place."""
+    for place in ("state_dict", "current_model_state"):
+        check_form(place, checkpoint.get(place, {}), task.state_dict())
 
 
 def load_weights(task: Task, weights: Any) -> None:
@@ -282,12 +354,16 @@ def load_weights(task: Task, weights: Any) -> None:
         raise OptionError("weights", weights, "must be a run directory")
     path = choose_checkpoint(Path(weights), "best", "weights")
     checkpoint = load_checkpoint(path)
-    task.check_checkpoint(checkpoint)
+    with _named_form(path):
+        task.check_checkpoint(checkpoint)
+        weights_of_run = _weights(checkpoint)
     try:
-        task.load_state_dict(checkpoint["state_dict"])
+        task.load_state_dict(weights_of_run)
     except RuntimeError:
         validate_checkpoint(task, path)  # raises an error that names the first difference
         raise
+    with _named_form(path):
+        _check_weights(task, checkpoint)
     log.info("Training starts from the weights of %s (step %d)", path, checkpoint["global_step"])
 
 

@@ -7,6 +7,7 @@ sizes.
 import functools
 import gzip
 import hashlib
+import io
 import os
 import re
 import tarfile
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
+from gyral.core.bounds import BoundedReader, most_bytes
 from gyral.core.errors import UserError
 from gyral.core.inputs import open_input, read_bytes
 from gyral.data.babi.stories import Story, parse
@@ -137,11 +139,11 @@ class Release:
                 raise UserError(f"{archive}: is not a complete .tar.gz: fetch it again") from None
 
     def _read_members(self, archive: Path, packed: BinaryIO) -> None:
-        with gzip.open(packed) as unzipped:
+        with io.BufferedReader(BoundedReader(gzip.GzipFile(fileobj=packed), most_bytes(0))) as unzipped:
             with tarfile.open(fileobj=unzipped, mode="r:") as members:
                 for info in members:
                     inside = PurePosixPath(info.name)
-                    if info.isfile() and (member := members.extractfile(info)):
+                    if info.isfile() and not info.issparse() and (member := members.extractfile(info)):
                         self._add(inside.parent.name, inside.name, f"{archive}, {inside}", member.read)
             while unzipped.read(2**18):  # up to the checksum: tarfile takes damaged data for the end
                 pass

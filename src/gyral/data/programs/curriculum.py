@@ -70,5 +70,11 @@ class Curriculum:
         return {"level": self.level, "best": self._best, "failures": self._failures}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue at a saved position."""
-        self.level, self._best, self._failures = state["level"], state["best"], state["failures"]
+        """Continue at a saved position.
+
+        Raises:
+            OptionError: the position is not one of this curriculum.
+        """
+        self.level = check_integer("level", state["level"], self.smallest, self.largest)
+        self._best = None if state["best"] is None else float(state["best"])
+        self._failures = check_integer("failures", state["failures"], 0)

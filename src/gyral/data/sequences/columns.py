@@ -1,5 +1,6 @@
 """Columns of .npz, .parquet and .json files."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
 from gyral.core.inputs import check_file, open_input
+from gyral.data.arrays import check_arrays, check_parquet
 from gyral.data.raw_examples import UnusableError, json_examples, load_line
 
 EXAMPLE = '{"inputs": [0.5, 1.5], "targets": "yes"}'
@@ -92,6 +94,8 @@ class NumpyFile:
         with open_input("data", path) as file:
             try:
                 archive = np.load(file, allow_pickle=False)
+                if isinstance(archive, np.lib.npyio.NpzFile):
+                    check_arrays(archive, os.fstat(file.fileno()).st_size)
             except Exception as error:  # damaged archives raise many kinds
                 raise OptionError("data", path, f"cannot be read as .npz: {first_line(error)}") from error
         if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -200,6 +204,7 @@ class ParquetFile:
             check_file("data", path, part)
             try:
                 with parquet.ParquetFile(part) as file:
+                    check_parquet(file.metadata, part.stat().st_size)
                     names = list(file.schema_arrow.names)
             except Exception as error:  # damaged files raise many kinds
                 reason = f"cannot be read as .parquet: {first_line(error)}"

@@ -3,6 +3,8 @@
 import logging
 import math
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ from pytorch_lightning.callbacks import Checkpoint
 
 from gyral.core import collectives
 from gyral.core.checks import check_integer
+from gyral.core.errors import one_line
 from gyral.core.files import link_or_copy, remove
+from gyral.core.forms import FormError, check_number
 from gyral.core.signals import Interrupted, stop
 from gyral.ops.native import library
 from gyral.runs.directory import BEST_CHECKPOINT, LAST_CHECKPOINT
@@ -72,8 +76,20 @@ class Checkpoints(Checkpoint):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["best_score"] is not None:
+            check_number("best_score", state["best_score"], math.inf)
         self.best_score = state["best_score"]
         self._random_states = state["random"]
+        for own in self._random_states:  # generators of their own: those of the process continue until training starts
+            with named_state("numpy"):
+                np.random.RandomState().set_state(numpy_state(own))
+            with named_state("python"):
+                random.Random().setstate(python_state(own))
+            with named_state("torch"):
+                torch.Generator().set_state(own["torch"])
+            with named_state("cuda"):
+                for each in own["cuda"] if torch.cuda.is_available() else ():
+                    torch.Generator("cuda").set_state(each)
         self._had_kernels = state.get("has_kernels")  # of an earlier version it is unknown
 
     def on_load_checkpoint(self, trainer: Trainer, task: LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -90,10 +106,8 @@ class Checkpoints(Checkpoint):
         torch.set_rng_state(state["torch"])
         if state["cuda"] and torch.cuda.is_available():
             torch.cuda.set_rng_state_all(state["cuda"])
-        state["numpy"]["state"]["key"] = np.array(state["numpy"]["state"]["key"], dtype=np.uint32)
-        np.random.set_state(state["numpy"])
-        version, internal, gauss = state["python"]
-        random.setstate((version, tuple(internal), gauss))
+        np.random.set_state(numpy_state(state))
+        random.setstate(python_state(state))
 
     def on_train_batch_end(self, trainer: Trainer, task: LightningModule, outputs: Any, batch: Any, index: int) -> None:
         if self._had_kernels is not None:  # the first batch has needed all kernels
@@ -168,6 +182,28 @@ class Checkpoints(Checkpoint):
                     " the last good checkpoint is kept"
                 )
         trainer.save_checkpoint(Path(trainer.default_root_dir) / name)
+
+
+def numpy_state(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of NumPy's random generator in a checkpoint in the form that NumPy takes."""
+    own = state["numpy"]
+    check_integer("pos", own["state"]["pos"], 0, len(own["state"]["key"]))  # NumPy would read beyond the keys
+    return {**own, "state": {**own["state"], "key": np.array(own["state"]["key"], dtype=np.uint32)}}
+
+
+def python_state(state: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the state of Python's random generator in a checkpoint in the form that Python takes."""
+    version, internal, gauss = state["python"]
+    return version, tuple(internal), gauss
+
+
+@contextmanager
+def named_state(library: str) -> Iterator[None]:
+    """Raise `FormError` with the name of a random generator for an error of its state, which may be of any type."""
+    try:
+        yield
+    except Exception as error:
+        raise FormError(f"the random state of {library} cannot be used ({one_line(error)})") from error
 
 
 def training_ends(trainer: Trainer) -> bool:

@@ -116,8 +116,11 @@ def _template(folder: Path, name: str, sentences: int) -> list[tuple[str, ...]]:
     return items
 
 
-class _Plain(pickle.Unpickler):
-    """Reads pickles of plain containers, and refuses all classes, which could run code."""
+class _Plain(pickle._Unpickler):
+    """Reads pickles of plain containers, and refuses all classes, which could run code.
+
+    It is the class in Python: that in C allocates a list of the size that a few bytes name.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         raise ValueError(f"names the class {module}.{name}")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gyral.core.checks import check_real
+from gyral.core.checks import check_integer, check_real
 from gyral.core.errors import OptionError
 
 
@@ -49,5 +49,9 @@ class Lessons:
         return {"level": self.level}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue at a saved position."""
-        self.level = state["level"]
+        """Continue at a saved position.
+
+        Raises:
+            OptionError: the position is not one of this curriculum.
+        """
+        self.level = check_integer("level", state["level"], 0, len(self.lessons))

@@ -14,6 +14,7 @@ from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
 from gyral.core.inputs import check_file, excerpt, open_input, path_of, suffix_of
+from gyral.data.arrays import check_parquet
 from gyral.data.raw_examples import Report, UnusableError, file_state, json_examples, line_examples, load_line
 
 PARALLEL = (
@@ -192,6 +193,7 @@ class PairSource:
             place = "" if len(self.files) == 1 else f"{path.name}: "
             try:
                 with parquet.ParquetFile(path) as file:
+                    check_parquet(file.metadata, path.stat().st_size)
                     names = file.schema_arrow.names
                     columns = ["translation"] if "translation" in names else [*map(str, self.fields)]
                     if not set(columns) <= set(names):

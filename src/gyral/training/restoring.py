@@ -1,0 +1,139 @@
+"""Checks of what Lightning restores from a checkpoint, before the first step; errors name the checkpoint.
+
+A checkpoint may be whole and still have states that no run has: text in place of random states, states of an optimizer
+of another shape, negative counts. Lightning and PyTorch take most of them, and fail later or train with them.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from pytorch_lightning import Trainer
+from torch import Tensor
+from torch.optim import Optimizer
+
+from gyral.core.errors import OptionError, one_line
+from gyral.core.forms import FormError, check_form, check_number, check_tensor
+from gyral.training.callbacks.checkpoints import Checkpoints
+
+OPTION = "checkpoint"
+
+
+def guard_restoring(trainer: Trainer) -> None:
+    """Check the states that a trainer restores from a checkpoint.
+
+    Lightning offers no hook between the restoring and the first step that sees all states; its two private methods are
+    replaced on this one object.
+    """
+    connector: Any = trainer._checkpoint_connector
+    restore_model, restore_training = connector._restore_modules_and_callbacks, connector.restore_training_state
+
+    def restore_modules_and_callbacks(*arguments: Any, **options: Any) -> None:
+        callbacks = (each for each in trainer.callbacks if not isinstance(each, Checkpoints))  # which check theirs
+        fresh = {callback.state_key: callback.state_dict() for callback in callbacks}
+        with named(connector):
+            restore_model(*arguments, **options)
+            # in a test after training, the states are not fresh
+            saved = connector._loaded_checkpoint.get("callbacks", {}) if trainer.state.fn == "fit" else {}
+            for key in fresh.keys() & saved.keys():
+                check_form(f"callbacks.{key}", saved[key], fresh[key])
+
+    def restore_training_state() -> None:
+        checkpoint = connector._loaded_checkpoint
+        with named(connector):
+            if not checkpoint or trainer.state.fn != "fit":
+                return restore_training()
+            _check_loops(checkpoint, trainer)
+            schedules = [config.scheduler for config in trainer.lr_scheduler_configs]
+            check_form("lr_schedulers", checkpoint["lr_schedulers"], [each.state_dict() for each in schedules])
+            for schedule, state in zip(schedules, checkpoint["lr_schedulers"], strict=True):
+                _check_methods(schedule, state)
+            for optimizer, state in zip(trainer.optimizers, checkpoint["optimizer_states"], strict=True):
+                _check_states(optimizer, state)
+            restore_training()
+            for optimizer in trainer.optimizers:
+                _check_options(optimizer)
+
+    connector._restore_modules_and_callbacks = restore_modules_and_callbacks
+    connector.restore_training_state = restore_training_state
+
+
+@contextmanager
+def named(connector: Any) -> Iterator[None]:
+    """Name the checkpoint that a trainer restores in errors."""
+    try:
+        yield
+    except Exception as error:
+        if not connector._ckpt_path or (isinstance(error, OptionError) and error.option == OPTION):
+            raise
+        kind = "" if isinstance(error, FormError | OptionError) else f"{type(error).__name__}: "
+        raise OptionError(OPTION, connector._ckpt_path, f"cannot be restored: {kind}{one_line(error)}") from error
+
+
+def _check_loops(checkpoint: dict[str, Any], trainer: Trainer) -> None:
+    loops = checkpoint["loops"]["fit_loop"]
+    check_form("loops", loops, trainer.fit_loop.state_dict())
+    _check_counts("loops", loops)
+    steps = loops["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]["step"]["total"]["completed"]
+    if steps != checkpoint["global_step"]:
+        raise FormError(f"global_step is {checkpoint['global_step']}, and its loops have taken {steps} steps")
+
+
+def _check_counts(place: str, content: Any) -> None:
+    """Check that all numbers in the states of the loops are counts."""
+    if isinstance(content, dict | list | tuple):
+        for name, value in content.items() if isinstance(content, dict) else enumerate(content):
+            _check_counts(f"{place}.{name}", value)
+    elif content is not None and not isinstance(content, bool):
+        check_number(place, content, 0)
+
+
+def _check_methods(schedule: Any, state: dict[str, Any]) -> None:
+    """Check that no entry of a state, which becomes an attribute, takes the place of a method."""
+    for name in state:
+        if callable(getattr(type(schedule), str(name), None)):
+            raise FormError(f"lr_schedulers has an entry {name}, which is a method")
+
+
+def _check_options(optimizer: Optimizer) -> None:
+    """Check the options of an optimizer that were restored; those that an earlier version lacked are the defaults."""
+    for group in optimizer.param_groups:
+        for name, default in optimizer.defaults.items():
+            if name not in group:
+                raise FormError(f"optimizer_states has no {name}")
+            check_form(f"optimizer_states.{name}", group[name], default)
+        if group.get("lr", 0) < 0:
+            raise FormError(f"optimizer_states.lr is {float(group['lr'])}, and must be ≥ 0")
+
+
+def _check_states(optimizer: Optimizer, saved: dict[str, Any]) -> None:
+    """Check the states of parameters in a checkpoint: numbers, and tensors whose shape fits that of the parameter."""
+    if not type(optimizer).__module__.startswith("torch.optim") or isinstance(optimizer, torch.optim.LBFGS):
+        return  # it may keep tensors of any shape
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    by_number = dict(zip(numbers, parameters, strict=True))
+    for number, state in saved["state"].items():
+        for name, value in state.items():
+            _check_entry(f"optimizer_states.{name}", name, value, by_number[number])
+    names = {frozenset(state) for state in saved["state"].values() if state}
+    if len(names) > 1:
+        raise FormError("optimizer_states has other entries for some parameters than for others")
+
+
+def _check_entry(place: str, name: str, value: Any, parameter: Tensor) -> None:
+    if name == "step":
+        check_number(place, value, 0)
+    elif isinstance(value, Tensor):
+        check_tensor(place, value, value)
+        if value.is_complex() and not parameter.is_complex():
+            raise FormError(f"{place} is of {value.dtype}, and its parameter of {parameter.dtype}")
+        try:
+            fits = torch.broadcast_shapes(value.shape, parameter.shape) == parameter.shape
+        except RuntimeError:
+            fits = False
+        if not fits:
+            raise FormError(f"{place} is of shape {tuple(value.shape)}, and its parameter {tuple(parameter.shape)}")
+    elif value is not None:
+        check_number(place, value)
