@@ -23,7 +23,7 @@ from gyral.core.streams import PrintableStream, unescaped
 from gyral.generation import output
 from tests.faults import forks
 from tests.helpers.attacks import Attack
-from tests.helpers.running import SMALL_COPY, SMALL_TEXT, train
+from tests.helpers.running import ROOT, SMALL_COPY, SMALL_TEXT, train
 from tests.helpers.written import PROVENANCE, write_run
 
 CONTROL = re.compile(
@@ -238,3 +238,21 @@ def test_the_stream_below_is_found_once() -> None:
     stream = io.StringIO()
     assert unescaped(PrintableStream(stream)) is stream
     assert unescaped(stream) is stream
+
+
+# By what only one file of the package does: that file.
+ONE_PLACE = {
+    r"from rich\.console import .*\bConsole\b": "core/console.py",
+    r"from rich\.(live|progress) import .*\b(Live|Progress)\b": "core/console.py",
+    r"\bcsv\.(writer|DictWriter)\(": "core/files.py",
+    r"\bcopytree\(|[^*]\.tmp\b": "core/files.py",
+    r"\bFileHandler\b": "core/progress.py",
+    r"\btqdm\(": "data/download.py",
+}
+
+
+@pytest.mark.parametrize("pattern", ONE_PLACE)
+def test_one_file_writes_for_all(pattern: str) -> None:
+    package = ROOT / "src" / "gyral"
+    found = [path for path in package.rglob("*.py") if re.search(pattern, path.read_text(encoding="utf-8"))]
+    assert found == [package / ONE_PLACE[pattern]]
