@@ -5,6 +5,7 @@ Somebody else has written the directory of a search, or a corpus. The commands m
 
 import itertools
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -14,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from gyral.core.errors import UserError
 from gyral.runs.database import check_database
 from tests.faults import forks
 from tests.faults.databases import SIDE_FILES, STATEMENTS, names, page
-from tests.faults.hostile import PRECIOUS
+from tests.faults.hostile import CANARY, COMMAND, PRECIOUS, TOUCH, evaluated
+from tests.faults.loaders import LOADERS
 from tests.faults.test_databases import SEARCH, searched  # noqa: F401
 from tests.helpers.attacks import Attack
 
@@ -121,3 +124,54 @@ def test_the_journal_of_a_killed_search_is_rolled_back(
     with closing(sqlite3.connect(database)) as opened:
         states = [state for (state,) in opened.execute("SELECT state FROM trials ORDER BY number")]
     assert states == ["COMPLETE"] * (3 if command == "search" else 2)
+
+
+READ = [name for name in LOADERS if not name.endswith(" wrong")]
+random.Random(int(os.environ.get("SEED", "0"))).shuffle(READ)
+# Ends of names of files that formats and programs keep beside a file, and names of such files in its folder.
+ENDS = ("-journal", "-wal", "-shm", ".crc", ".tmp", ".part", ".lock", ".json", ".idx", ".aux.xml", ".sha256", "~")
+NAMES = ("_metadata", "_common_metadata", "_SUCCESS", "corpus.json", "words.txt", "__init__.py", "conftest.py")
+
+
+def plant(folder: Path, files: list[Path], precious: Path, chosen: random.Random) -> None:
+    """Put links to a file of the user, pickles and programs beside the files of an input."""
+    contents = (
+        lambda path: path.symlink_to(precious),
+        lambda path: path.symlink_to(precious.with_name("new")),
+        lambda path: path.write_bytes(pickle.dumps(evaluated())),
+        lambda path: path.write_text(f"{TOUCH}\n"),
+        lambda path: path.write_text(f"!!python/object/apply:os.system ['{COMMAND}']\n"),
+        lambda path: path.write_text(str(precious)),
+    )
+    for path in [*(file.with_name(file.name + end) for file in files for end in ENDS), *map(folder.joinpath, NAMES)]:
+        if not os.path.lexists(path) and path.parent.is_dir():
+            chosen.choice(contents)(path)
+
+
+@pytest.mark.attacks(sampled=2, whole=len(READ))
+@pytest.mark.filterwarnings("default")
+def test_files_beside_inputs_change_no_others(attack: Attack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice: with files beside the input, and with links at the places of the locks of its caches."""
+    user, folder = tmp_path / "user", tmp_path / "theirs"
+    user.mkdir(), folder.mkdir()
+    (user / PRECIOUS).write_text(PRECIOUS)
+    monkeypatch.setenv("GYRAL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(folder)
+    given = LOADERS[READ[attack.number]](folder, attack.random, monkeypatch)
+    for again in (False, True):
+        if again:
+            for lock in (*folder.rglob("*.lock"), *(tmp_path / "cache").rglob("*.lock")):
+                lock.unlink()
+                lock.symlink_to(user / PRECIOUS)
+            for cached in (*folder.glob(".cache/*"), *tmp_path.glob("cache/*")):
+                if cached.is_dir() and not cached.is_symlink():
+                    shutil.rmtree(cached)
+        else:
+            plant(folder, given.files, user / PRECIOUS, attack.random)
+        try:
+            given.read()
+            attack.record("read")
+        except (UserError, OSError):
+            attack.record("refused")
+        assert files(user) == {PRECIOUS: PRECIOUS.encode()}, READ[attack.number]
+        assert not (folder / CANARY).exists(), READ[attack.number]

@@ -1,5 +1,6 @@
 """Bounds of what a file unpacks to or declares: a small file may do so to any size."""
 
+import gzip
 import io
 import zipfile
 from typing import IO, Any
@@ -25,7 +26,7 @@ class BoundedReader(io.RawIOBase):
         most: the number of bytes after which reading raises `BoundError`.
     """
 
-    def __init__(self, content: IO[bytes], most: int) -> None:
+    def __init__(self, content: IO[bytes] | gzip.GzipFile, most: int) -> None:
         self.content, self.most = content, most
 
     @property

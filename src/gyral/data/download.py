@@ -149,7 +149,7 @@ def _download(url: str, part: "IO[bytes] | _Part") -> None:
     if url.startswith("file:"):
         part.truncate(0)
         with open(url2pathname(urlsplit(url).path), "rb") as local:
-            return shutil.copyfileobj(local, part)  # type: ignore[misc]
+            return shutil.copyfileobj(local, part)
     start = part.seek(0, os.SEEK_END)
 
     def begin(response: requests.Response, **_: Any) -> None:

@@ -52,7 +52,7 @@ def _encode(value: Any) -> Any:
 
 
 def _decode(content: Any) -> Any:
-    import cmaes
+    import cmaes  # type: ignore[import-untyped]
 
     if not isinstance(content, dict):
         return content
