@@ -43,7 +43,7 @@ def run(
     """
     start = time.monotonic()
     source = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": source, "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "PYTHONPATH": source, "PYTHONUNBUFFERED": "1", "COLUMNS": "300"}
     environment |= {"GYRAL_TEST_DEVICE": device, "GYRAL_TEST_MODELS": ",".join(models)}
     found: dict[str, Any] = {"passed": 0, "skipped": 0, "failures": [], "cut": [], "reports": [], "slowest": []}
     with tempfile.TemporaryDirectory() as folder:
