@@ -40,7 +40,7 @@ CASES = list(itertools.product(ENTITIES, SETTINGS, CORPORA))
 
 
 class Server:
-    """A server that knows its user, me, of the team `team`, and refuses everything else. It keeps what it receives."""
+    """A server that knows its user, me, of the team `team`, and refuses everything else. It keeps what it gets."""
 
     def __init__(self) -> None:
         self.received: list[str] = []
@@ -139,12 +139,12 @@ def test_a_saved_configuration_sends_nothing_to_others(
     assert not trap.received, where
     sent = "\n".join(mine.received)
     assert PRIVATE not in sent, where
-    assert entity in OWN or f'"{entity}"' not in sent, where
+    assert entity is None or (entity in OWN) == (f'"{entity}"' in sent), where
     assert (entity in OWN) != ("of which you are no member" in ended.err), where
     assert ("not by you" in ended.err) == (corpus != "none"), where
     named = [line for line in ended.err.splitlines() if "private.txt" in line or "link.txt" in line]
     assert not named or "not by you" in named[0], "it is named before it is read"
-    attack.record("logged" if "mutation" in sent else "not logged")
+    attack.record("asked for the run" if "RunResumeStatus" in sent else "not logged")
 
 
 def test_data_of_which_a_run_has_the_digest_are_its_own(trained: Path, tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ def own_entities() -> set[str]:
     import wandb
 
     session = wandb.setup()  # `wandb.Api().viewer` refuses the answers of older servers
-    names = {session._get_username(), session._get_entity(), *session._get_teams()} - {None}
+    known = (session._get_username(), session._get_entity(), *session._get_teams())
+    names = {name for name in known if name is not None}
     if not names:
         raise ConnectionError("the server does not say which teams are yours")
     return names

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 import re
-import shlex
 import signal
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Any
 from hydra.core.utils import JobReturn, JobStatus
 
 from gyral.core.checks import check_choice, check_integer
+from gyral.core.commands import typed
 from gyral.core.errors import JobError, UserError, printable
 from gyral.core.extras import import_extra
 from gyral.core.files import to_json, write_atomically
@@ -177,7 +177,7 @@ class Slurm(ParallelLauncher):
         try:
             options: dict[str, Any] = {f"{self.cluster}_max_num_timeout": self.requeues}
             if self.cluster == "slurm":  # -P: the current directory may be somebody else's
-                options["slurm_python"] = f"{self.python or shlex.quote(sys.executable)} -P"
+                options["slurm_python"] = f"{self.python or typed([sys.executable])} -P"
             self.executor = self.submitit.AutoExecutor(self.folder, cluster=self.cluster, **options)
             self.executor.update_parameters(**own)
         except (AssertionError, RuntimeError, NameError, TypeError, ValueError) as error:
