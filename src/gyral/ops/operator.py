@@ -325,7 +325,8 @@ def load_or_reason(module: str | None, device: torch.device, dtype: torch.dtype)
             raise
         return "triton is not installed"
     except KernelUnavailableError as error:
-        return NotReady(error)
+        is_optional = isinstance(error.__cause__, ModuleNotFoundError)  # a package that most users have not installed
+        return str(error) if is_optional else NotReady(error)
     return kernels
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gyral.ops.delta import OPERATOR, delta_scan, fla
-from gyral.ops.operator import KernelUnavailableError, load_or_reason
+from gyral.ops.operator import KernelUnavailableError, NotReady, load_or_reason
 from tests.helpers import goldens
 from tests.helpers.loops import for_each
 from tests.helpers.scans import assert_close, masks
@@ -279,3 +279,14 @@ def test_a_version_that_was_not_checked_is_not_used(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "fla", SimpleNamespace(__version__="0.5.1"))
     with pytest.raises(KernelUnavailableError, match=r"^flash-linear-attention cannot be used: it has version 0\.5\.1"):
         fla.prepare(torch.device("cuda"))
+
+
+def test_a_package_that_is_not_installed_is_no_kernel_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = fla.__name__, torch.device("cpu"), torch.float32
+    monkeypatch.setitem(sys.modules, "fla", None)  # as if it were not installed
+    monkeypatch.setattr(fla, "load", fla.load.__wrapped__)
+    found = load_or_reason.__wrapped__(*given)
+    assert "flash-linear-attention cannot be used" in found
+    assert not isinstance(found, NotReady)
+    monkeypatch.setitem(sys.modules, "fla", SimpleNamespace(__version__="0.4.1"))
+    assert isinstance(load_or_reason.__wrapped__(*given), NotReady)
