@@ -7,6 +7,20 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from tests.helpers.running import SMALL_COPY
+
+SEARCH = (
+    "sweep=tune",
+    *(option for option in SMALL_COPY if "hidden_size" not in option and "max_steps" not in option),
+    "trainer.max_steps=4",
+    "trainer.val_check_interval=4",
+    "model=rnn",
+    "optimizer.lr=tag(log,interval(0.001,0.1))",
+    "model.cell.hidden_size=range(4,17,4)",
+    "optimizer=adam",
+    "model.cell.nonlinearity=tanh,relu",
+    "hydra.sweep.dir=search",
+)
 SECTOR = 512
 PAGE = 4096
 MAGIC = bytes.fromhex("d9d505f920a163d7")

@@ -17,24 +17,12 @@ from typing import Any
 import pytest
 
 from tests.faults import forks
+from tests.faults.databases import SEARCH
 from tests.faults.hostile import CANARY, COMMAND, MODULE, PRECIOUS, evaluated, imported, loaded_again, system
 from tests.helpers.attacks import Attack
-from tests.helpers.running import SMALL_COPY, invoke
 
 pytest.importorskip("optuna.storages")
 
-SEARCH = (
-    "sweep=tune",
-    *(option for option in SMALL_COPY if "hidden_size" not in option and "max_steps" not in option),
-    "trainer.max_steps=4",
-    "trainer.val_check_interval=4",
-    "model=rnn",
-    "optimizer.lr=tag(log,interval(0.001,0.1))",
-    "model.cell.hidden_size=range(4,17,4)",
-    "optimizer=adam",
-    "model.cell.nonlinearity=tanh,relu",
-    "hydra.sweep.dir=search",
-)
 Change = Callable[[sqlite3.Connection], Any]
 
 
@@ -118,17 +106,6 @@ ROWS: dict[str, Change] = {
     "values that are text": sql("UPDATE trial_values SET value = '../elsewhere'"),
     "dates that are text": sql("UPDATE trials SET datetime_start = 'yesterday'"),
 }
-
-
-@pytest.fixture(scope="session")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working directory with a search of two trials."""
-    directory = tmp_path_factory.mktemp("searched")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(directory)
-        outcome = invoke(*SEARCH, "hydra.sweeper.n_trials=2")  # here: the forks find what it has imported and composed
-    assert outcome.status == 0, outcome.err
-    return directory
 
 
 def files_outside(directory: Path) -> dict[str, bytes]:
@@ -242,7 +219,7 @@ SAMPLERS = {
 STUDIES = list(itertools.product(PICKLES, SAMPLERS))
 
 
-@pytest.mark.attacks(sampled=1, whole=len(STUDIES))
+@pytest.mark.attacks(sampled=0, whole=len(STUDIES))  # tests/sweeps/test_cma_states.py has one
 def test_no_sampler_unpickles_a_study(attack: Attack, searched: Path, tmp_path: Path) -> None:
     pytest.importorskip("cmaes")
     name, prefix = STUDIES[attack.number]

@@ -18,10 +18,9 @@ import pytest
 from gyral.core.errors import UserError
 from gyral.runs.database import check_database
 from tests.faults import forks
-from tests.faults.databases import SIDE_FILES, STATEMENTS, names, page
+from tests.faults.databases import SEARCH, SIDE_FILES, STATEMENTS, names, page
 from tests.faults.hostile import CANARY, COMMAND, PRECIOUS, TOUCH, evaluated
 from tests.faults.loaders import LOADERS
-from tests.faults.test_databases import SEARCH, searched  # noqa: F401
 from tests.helpers.attacks import Attack
 
 pytest.importorskip("optuna.storages")
@@ -50,7 +49,7 @@ def files(directory: Path) -> dict[str, bytes | None]:
 
 
 @pytest.mark.attacks(sampled=3, whole=len(CASES))
-def test_files_beside_a_database_change_no_others(attack: Attack, searched: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_files_beside_a_database_change_no_others(attack: Attack, searched: Path, tmp_path: Path) -> None:
     name, command = CASES[attack.number]
     shutil.copytree(searched, tmp_path / "here")
     user = tmp_path / "user"
@@ -109,7 +108,7 @@ def kill_while_writing(database: Path) -> None:
 @pytest.mark.parametrize("command", ["search", "migrate"])
 def test_the_journal_of_a_killed_search_is_rolled_back(
     command: str,
-    searched: Path,  # noqa: F811
+    searched: Path,
     tmp_path: Path,
 ) -> None:
     shutil.copytree(searched, tmp_path, dirs_exist_ok=True)

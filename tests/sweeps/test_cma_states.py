@@ -1,6 +1,7 @@
 """The states of the CMA-ES sampler as JSON: a search is the same as with Optuna's own pickles."""
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,3 +34,14 @@ def test_states_as_json_are_those_of_pickles(option: str | None, monkeypatch: py
     expected = search(options)
     cma_states.use_json()
     assert search(options) == expected
+
+
+def test_a_pickle_is_not_read(tmp_path: Path) -> None:
+    class Hostile:
+        def __reduce__(self) -> Any:
+            return (tmp_path / "canary").touch, ()
+
+    assert cma_states.States.loads(pickle.dumps(Hostile())) is None
+    assert not (tmp_path / "canary").exists()
+    pickle.loads(pickle.dumps(Hostile()))
+    assert (tmp_path / "canary").exists()
