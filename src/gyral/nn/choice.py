@@ -11,7 +11,7 @@ from gyral.cells.base import RecurrentCell
 from gyral.cells.masks import first_parameter, options_version
 from gyral.core.compat import assume_constant_result
 from gyral.core.errors import OptionError
-from gyral.ops.compiler import kernels_unsupported_reason, transform_is_active
+from gyral.ops.compiler import is_eager, kernels_unsupported_reason, transform_is_active
 
 log = logging.getLogger("gyral.nn.recurrent")  # of all messages of a network
 BACKENDS = ("auto", "reference", "fused", "compile", "graph")
@@ -64,7 +64,7 @@ class ChoosesBackends(nn.Module):
         Raises:
             OptionError: The requested backend does not support the cell.
         """
-        if torch.compiler.is_compiling() or kernels_unsupported_reason() is not None:
+        if not is_eager():
             return self._choose(cell, starts)
         parameter, version = first_parameter(cell), options_version()
         key = (

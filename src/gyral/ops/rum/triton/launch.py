@@ -14,7 +14,7 @@ from gyral.ops.operator import KernelUnavailableError, count_true
 from gyral.ops.rum.triton.step import StepConfig
 from gyral.ops.rum.triton.with_memory import backward_with_memory, forward_with_memory
 from gyral.ops.rum.triton.without_memory import backward_without_memory, forward_without_memory
-from gyral.ops.sequences import project, project_backward, recurrent_gradient, split_keep
+from gyral.ops.sequences import cast, project, project_backward, recurrent_gradient, split_keep
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 PRODUCT_DTYPES: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
@@ -111,13 +111,13 @@ def _shared_arguments(a: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, T
 
     `hidden` stands for absent tensors.
     """
-    hidden = a.h0.float()
+    hidden = cast(a.h0, torch.float32)
     mask, _ = split_keep(a.keep)
     lengths = a.lengths
     if lengths is None:
         lengths = torch.full((hidden.shape[0],), a.x.shape[0], dtype=torch.int64, device=hidden.device)
     return (
-        a.w_hh.to(_product_dtype(a)),
+        cast(a.w_hh, _product_dtype(a)),
         hidden,
         hidden if a.norms is None else a.norms.float(),
         hidden if mask is None else mask.float(),
@@ -232,7 +232,7 @@ def backward(
     weight, hidden, norms, *others = _shared_arguments(a)
     programs = batch if a.memory is not None else -(-batch // _block_batch(a))
     # the kernels overwrite the other two
-    grad_outputs = torch.zeros_like(outputs) if gradients[0] is None else gradients[0].float()
+    grad_outputs = torch.zeros_like(outputs) if gradients[0] is None else cast(gradients[0], torch.float32)
     grad_hidden, grad_memory = (
         like if like is None else torch.zeros_like(like) if gradient is None else torch.empty_like(like).copy_(gradient)
         for gradient, like in zip(gradients[1:3], (hidden, final_memory), strict=True)
@@ -261,13 +261,13 @@ def backward(
             ]
             backward_with_memory[(programs,)](*kernel_arguments, steps, batch, **_settings(a, False))
     grad_bias = parts.sum((0, 1))
-    products = parts.to(weight.dtype)
+    products = cast(parts, weight.dtype)
     grad_weight = recurrent_gradient(
-        products[..., : weight.shape[0]], a.h0.to(weight.dtype), outputs.to(weight.dtype), a.starts
+        products[..., : weight.shape[0]], cast(a.h0, weight.dtype), cast(outputs, weight.dtype), a.starts
     )
     return project_backward(products, a.x, a.w_ih, None, needs) | {
         "b": grad_bias,
-        "w_hh": grad_weight.to(a.w_hh.dtype),
+        "w_hh": cast(grad_weight, a.w_hh.dtype),
         "h0": grad_hidden,
         "memory": grad_memory,
         "norms": None if grad_norms is None else grad_norms.sum(0),
