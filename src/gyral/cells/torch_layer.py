@@ -144,8 +144,9 @@ class TorchLayerCell(RecurrentCell):
 
     def _parameters_of(self, projection: str) -> tuple[Tensor, Tensor | None]:
         """Return the layer's weight and bias of the input projection ("ih") or the recurrent one ("hh")."""
-        weight: Any = getattr(self.layer, f"weight_{projection}_l0")
-        return weight, getattr(self.layer, f"bias_{projection}_l0") if self.layer.bias else None
+        layer = self.layer
+        weight: Any = getattr(layer, f"weight_{projection}_l0")
+        return weight, getattr(layer, f"bias_{projection}_l0") if layer.bias else None
 
     # ---------------------------------------------------------------- the fused path
 
@@ -178,7 +179,7 @@ class TorchLayerCell(RecurrentCell):
 
     def kernel_unsupported_reason(self) -> str | None:
         """Return the reason why the kernels do not support these options, device or dtype, or None if they do."""
-        return gated.unsupported_reason(self._parameters_of("hh")[0])
+        return gated.unsupported_reason(self.layer.weight_hh_l0)
 
     def layer_unsupported_reason(self, *, starts: bool = False) -> str | None:
         """Return the reason why the layer of torch does not support these options, or None if it does."""

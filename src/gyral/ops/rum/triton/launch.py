@@ -106,22 +106,19 @@ def _product_dtype(a: Any) -> torch.dtype:
     return a.product_dtype if a.product_dtype in PRODUCT_DTYPES else a.w_hh.dtype
 
 
-def _shared_arguments(a: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _shared_arguments(a: Any, lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return recurrent weights, initial hidden state, norms, keep, lengths and starts as kernel arguments.
 
-    `hidden` stands for absent tensors.
+    `hidden` stands for absent tensors; `lengths` for the lengths if they are None.
     """
     hidden = cast(a.h0, torch.float32)
     mask, _ = split_keep(a.keep)
-    lengths = a.lengths
-    if lengths is None:
-        lengths = torch.full((hidden.shape[0],), a.x.shape[0], dtype=torch.int64, device=hidden.device)
     return (
         cast(a.w_hh, _product_dtype(a)),
         hidden,
         hidden if a.norms is None else a.norms.float(),
         hidden if mask is None else mask.float(),
-        lengths,
+        lengths if a.lengths is None else a.lengths,
         hidden if a.starts is None else a.starts.view(torch.uint8),
     )
 
@@ -163,14 +160,15 @@ def _probe(device: torch.device) -> str | None:
 
 
 def allocate(a: Any) -> tuple[list[Any], list[Any]]:
-    """Return the results, and saved: parts (T, B, G N), scales, and for λ = 1 what restores the memory."""
+    """Return the results, and saved: parts (T, B, G N), scales, lengths, and for λ = 1 what restores the memory."""
     (steps, batch, _), size, device = a.x.shape, a.h0.shape[1], a.x.device
 
     def new(*shape: Any) -> Tensor:
         return torch.empty(shape, dtype=torch.float32, device=device)
 
     results = [new(steps, batch, size), new(batch, size), None, new(steps, batch)]
-    saved = [new(steps, batch, a.w_ih.shape[0]), None if a.norms is None else new(steps, batch, 2)]
+    lengths = None if a.lengths is not None else torch.full((batch,), steps, dtype=torch.int64, device=device)
+    saved = [new(steps, batch, a.w_ih.shape[0]), None if a.norms is None else new(steps, batch, 2), lengths]
     if a.memory is None:
         return results, [*saved, None, None, None, None]
     results[2] = new(batch, size, size)
@@ -193,14 +191,14 @@ def forward(a: Any) -> tuple[list[Any], list[Any]]:
     steps, batch, _ = a.x.shape
     results, saved = allocate(a)
     outputs, final_hidden, final_memory, cosines = results
-    parts, scales, *restoring = saved
+    parts, scales, lengths, *restoring = saved
     if batch == 0:
         return results, saved
     projected = parts if _product_dtype(a) == parts.dtype else torch.empty_like(parts, dtype=_product_dtype(a))
     project(a.x, a.w_ih, a.b, out=projected)
     if projected is not parts:
         parts.copy_(projected)
-    weight, hidden, *before = _shared_arguments(a)
+    weight, hidden, *before = _shared_arguments(a, lengths)
     inputs = (parts, weight, hidden)
     written = (*before, outputs, final_hidden, cosines, hidden if scales is None else scales)
     with torch.cuda.device_of(parts):
@@ -228,8 +226,8 @@ def backward(
     """Return the gradients; see `gyral.ops.operator.Operator`. It overwrites what `forward` has saved."""
     steps, batch, _ = a.x.shape
     outputs, _, final_memory, _ = results
-    parts, scales, *restoring = saved
-    weight, hidden, norms, *others = _shared_arguments(a)
+    parts, scales, lengths, *restoring = saved
+    weight, hidden, norms, *others = _shared_arguments(a, lengths)
     programs = batch if a.memory is not None else -(-batch // _block_batch(a))
     # the kernels overwrite the other two
     grad_outputs = torch.zeros_like(outputs) if gradients[0] is None else cast(gradients[0], torch.float32)
