@@ -41,9 +41,9 @@ def stub_rum() -> None:
 
     for name in ("forward_without_memory", "backward_without_memory", "forward_with_memory", "backward_with_memory"):
         setattr(launch, name, Nothing())
-    launch._processors = lambda _: 132
-    products._is_supported = lambda _: False  # as on a GPU
-    triton.prepare = lambda _: None
+    launch._processors = lambda _: 132  # type: ignore[assignment]
+    products._is_supported = lambda _: False  # type: ignore[assignment, misc]  # as on a GPU
+    triton.prepare = lambda _: None  # type: ignore[assignment, misc]
     rum.OPERATOR.kernels = {"cpu": "gyral.ops.rum.triton"}
     operator.load_or_reason.cache_clear()
 

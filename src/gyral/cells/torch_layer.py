@@ -179,7 +179,8 @@ class TorchLayerCell(RecurrentCell):
 
     def kernel_unsupported_reason(self) -> str | None:
         """Return the reason why the kernels do not support these options, device or dtype, or None if they do."""
-        return gated.unsupported_reason(self.layer.weight_hh_l0)
+        weight: Any = self.layer.weight_hh_l0
+        return gated.unsupported_reason(weight)
 
     def layer_unsupported_reason(self, *, starts: bool = False) -> str | None:
         """Return the reason why the layer of torch does not support these options, or None if it does."""

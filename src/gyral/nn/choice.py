@@ -58,7 +58,7 @@ class ChoosesBackends(nn.Module):
     weight_drop: float
     _logged: set[str]
 
-    def choice(self, cell: RecurrentCell, starts: bool = False) -> Choice:
+    def choice(self, cell: Any, starts: bool = False) -> Choice:
         """Return the choice for a cell on its current device, for sequences with or without starts.
 
         Raises:
