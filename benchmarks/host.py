@@ -42,8 +42,8 @@ def stub_rum() -> None:
     for name in ("forward_without_memory", "backward_without_memory", "forward_with_memory", "backward_with_memory"):
         setattr(launch, name, Nothing())
     launch._processors = lambda _: 132  # type: ignore[assignment]
-    products._is_supported = lambda _: False  # type: ignore[assignment, misc]  # as on a GPU
-    triton.prepare = lambda _: None  # type: ignore[assignment, misc]
+    products._is_supported = lambda _: False  # type: ignore[assignment]  # as on a GPU
+    triton.prepare = lambda _: None  # type: ignore[assignment]
     rum.OPERATOR.kernels = {"cpu": "gyral.ops.rum.triton"}
     operator.load_or_reason.cache_clear()
 

@@ -260,7 +260,7 @@ class RecurrentBase(ChoosesBackends, ABC):
         if self.block is not None:
             outputs = self.block.finish(stream, lengths)
         # under autocast some paths return its dtype, in which errors would accumulate over calls
-        return outputs, tuple([map_leaves(_like, new, old) for new, old in zip(final, state, strict=True)])
+        return outputs, map_leaves(_like, tuple(final), state)
 
     def _run(
         self, cell: RecurrentCell, inputs: Any, state: State, lengths: Tensor | None, starts: Tensor | None

@@ -106,7 +106,7 @@ def _product_dtype(a: Any) -> torch.dtype:
     return a.product_dtype if a.product_dtype in PRODUCT_DTYPES else a.w_hh.dtype
 
 
-def _shared_arguments(a: Any, lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _shared_arguments(a: Any, lengths: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Any, Tensor]:
     """Return recurrent weights, initial hidden state, norms, keep, lengths and starts as kernel arguments.
 
     `hidden` stands for absent tensors; `lengths` for the lengths if they are None.
