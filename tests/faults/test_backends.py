@@ -15,7 +15,7 @@ from hydra.utils import instantiate
 from torch import Tensor
 
 from gyral import ops
-from gyral.nn import recurrent
+from gyral.nn import choice, recurrent
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import operator
 from gyral.ops.native import library
@@ -103,7 +103,7 @@ def observe(cell: str) -> Observed:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recurrent, "scan", note("path", "loop", recurrent.scan))
-        patch.setattr(recurrent.log, "info", messages.append)
+patch.setattr(choice.log, "info", messages.append)
         patch.setattr(operator.log, "warning", lambda text, *values: messages.append(text % values))
         patch.setattr(Recurrent, "_choose_backend", choose_and_note)
         for name, family in operators().items():

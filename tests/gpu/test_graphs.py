@@ -25,7 +25,7 @@ if not torch.cuda.is_available():
 DEVICE = torch.device("cuda")
 T, B, X, N = 21, 5, 3, 12
 MODELS = gpu_rows.models()
-RECORDED = [name for name, make in MODELS.items() if make.func.fused_operator is not None]
+RECORDED = [name for name, make in MODELS.items() if getattr(make.func, "fused_operator", None) is not None]
 
 
 def build(model: str, hidden: int = N, inputs: int = X, recorded: bool = True, **options: Any) -> Recurrent:
@@ -81,7 +81,7 @@ def test_autocast_and_evaluation(model: str, dtype: torch.dtype) -> None:
     module, plain = build(model), build(model, backend="reference")
     inputs = torch.randn(T, B, X, device=DEVICE)
     for _ in range(2):
-        found = []
+        found: list[list[Tensor]] = []
         for each in (module, plain):
             with torch.autocast("cuda", dtype):
                 outputs = each(inputs)[0]
@@ -89,7 +89,7 @@ def test_autocast_and_evaluation(model: str, dtype: torch.dtype) -> None:
             with torch.no_grad(), torch.autocast("cuda", dtype):
                 evaluated = each(inputs)[0]
             found.append([outputs, evaluated, *[each for each in gradients if each is not None]])
-        assert_close(*found, 0.1)
+        assert_close(found[0], found[1], 0.1)
 
 
 # the parameters have been used on the first stream, also without a graph

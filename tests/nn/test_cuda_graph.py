@@ -37,7 +37,7 @@ __all__ = ["recordings"]  # a fixture
 
 T, B, X, N = 5, 3, 4, 6
 MODELS = gpu_rows.models()
-RECORDED = [name for name, make in MODELS.items() if make.func.fused_operator is not None]
+RECORDED = [name for name, make in MODELS.items() if getattr(make.func, "fused_operator", None) is not None]
 
 
 @pytest.fixture
@@ -263,7 +263,7 @@ class Devices(TorchDispatchMode):
 
 @pytest.mark.parametrize("model", RECORDED)
 def test_a_recording_reads_no_tensor_of_the_cpu(gpu: Recordings, model: str) -> None:
-    cell = build(model).cells[0].to("meta")
+    cell: Any = build(model).cells[0].to("meta")
     inputs, lengths = torch.empty(T, B, X, device="meta"), torch.empty(B, dtype=torch.int64, device="meta")
     starts, state = torch.empty(T, B, dtype=torch.bool, device="meta"), cell.init_state(B)
     for given in ((None, None), (lengths, starts)):
@@ -274,7 +274,7 @@ def test_a_recording_reads_no_tensor_of_the_cpu(gpu: Recordings, model: str) -> 
 
 # ---------------------------------------------------------------- the loop as a graph
 
-CELLS = {
+CELLS: dict[str, Callable[[], Any]] = {
     "lstm": partial(LSTMCell, X, N),
     "goru": partial(GORUCell, X, N, recurrent_dropout=0.3),
     "rum": partial(RUMCell, X, N, update_gate=False),
@@ -346,17 +346,17 @@ def test_two_forwards_before_the_backwards(recordings: Recordings) -> None:
 def test_only_the_final_state_has_a_gradient_and_then_only_the_outputs(recordings: Recordings) -> None:
     cell = LSTMCell(X, N).double()
     graphs = GraphedLoops()
-    inputs = torch.randn(T, B, X, dtype=torch.float64)
+    inputs, weights = torch.randn(T, B, X, dtype=torch.float64), list(cell.parameters())
     for read in (lambda pair: pair[1].hidden, lambda pair: pair[0], lambda pair: pair[1].cell):
         found = [
-            list(torch.autograd.grad(read(run(how, cell, inputs, cell.init_state(B))).sin().sum(), cell.parameters()))
+            list(torch.autograd.grad(read(run(how, cell, inputs, cell.init_state(B))).sin().sum(), weights))
             for how in (graphs, scan)
         ]
         assert_equal(*found)
 
 
 def test_a_weight_that_changes_before_the_backward_pass_is_noticed(recordings: Recordings) -> None:
-    cell = LSTMCell(X, N)
+    cell: Any = LSTMCell(X, N)
     outputs, _ = run(GraphedLoops(), cell, torch.randn(T, B, X), cell.init_state(B))
     with torch.no_grad():
         cell.layer.weight_hh_l0.add_(1)

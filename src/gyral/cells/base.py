@@ -87,11 +87,12 @@ class RecurrentCell(MaskedModule, ABC):
     @property
     def wide(self) -> torch.dtype:
         """float32, or float64 if the parameters are: bfloat16 rounds a decay of 0.999 to 1, which never forgets."""
-        return torch.promote_types(first_parameter(self).dtype, torch.float32)
+        return torch.float64 if first_parameter(self).dtype == torch.float64 else torch.float32
 
     def widen(self, *tensors: Tensor) -> list[Tensor]:
         """Return tensors in the dtype `wide`."""
-        return [tensor.to(self.wide) for tensor in tensors]
+        wide = self.wide
+        return [tensor.to(wide) for tensor in tensors]
 
     def narrow(self, tensor: Tensor) -> Tensor:
         """Return a tensor in the dtype of the parameters, that of the outputs."""

@@ -86,9 +86,10 @@ class GRUCell(TorchLayerCell):
         weight_hh, bias_hh = self._parameters_of("hh")
         if bias_ih is None or bias_hh is None:
             return weight_ih, None, weight_hh, None
-        gates = 2 * self.hidden_size
-        bias = torch.cat((bias_ih[:gates] + bias_hh[:gates], bias_ih[gates:]))
-        return weight_ih, bias, weight_hh, bias_hh[gates:]
+        sizes = 2 * self.hidden_size, self.hidden_size
+        gates_ih, candidate_ih = bias_ih.split_with_sizes(sizes)
+        gates_hh, candidate_hh = bias_hh.split_with_sizes(sizes)
+        return weight_ih, torch.cat((gates_ih + gates_hh, candidate_ih)), weight_hh, candidate_hh
 
     def kernel_options(self, constants: DropoutMasks) -> dict[str, Any]:
         return {"kind": "gru", **self.common_kernel_options(constants)}

@@ -77,7 +77,7 @@ class MaskedModule(nn.Module):
 
     def draw_fused_zoneout(self, *shape: int) -> Tensor | None:
         """Return zoneout in the form that kernels take; see `kernel_zoneout`."""
-        return kernel_zoneout(self.draw_zoneout_mask(self.zoneout, *shape), self.zoneout)
+        return kernel_zoneout(self.draw_zoneout_mask(self.zoneout, *shape), self.zoneout) if self.zoneout > 0 else None
 
     def apply_recurrent_dropout(self, hidden: Tensor, masks: DropoutMasks) -> Tensor:
         """Return the hidden vector (B, N) for the products with the recurrent weights."""

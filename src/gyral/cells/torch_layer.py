@@ -144,8 +144,9 @@ class TorchLayerCell(RecurrentCell):
 
     def _parameters_of(self, projection: str) -> tuple[Tensor, Tensor | None]:
         """Return the layer's weight and bias of the input projection ("ih") or the recurrent one ("hh")."""
-        weight: Any = getattr(self.layer, f"weight_{projection}_l0")
-        return weight, getattr(self.layer, f"bias_{projection}_l0") if self.layer.bias else None
+        layer = self.layer
+        weight: Any = getattr(layer, f"weight_{projection}_l0")
+        return weight, getattr(layer, f"bias_{projection}_l0") if layer.bias else None
 
     # ---------------------------------------------------------------- the fused path
 
@@ -178,7 +179,8 @@ class TorchLayerCell(RecurrentCell):
 
     def kernel_unsupported_reason(self) -> str | None:
         """Return the reason why the kernels do not support these options, device or dtype, or None if they do."""
-        return gated.unsupported_reason(self._parameters_of("hh")[0])
+        weight: Any = self.layer.weight_hh_l0
+        return gated.unsupported_reason(weight)
 
     def _has_kernel(self) -> bool:
         return gated.has_kernel(self._parameters_of("hh")[0]) and self.kernel_unsupported_reason() is None

@@ -34,6 +34,13 @@ def transform_is_active() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
+def apply_function(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """Return `function.apply(*arguments)`, which spends most of its time on arguments that `torch.func` has left."""
+    if torch._C._are_functorch_transforms_active():
+        return function.apply(*arguments)
+    return super(torch.autograd.Function, function).apply(*arguments)  # type: ignore[misc]
+
+
 def is_batched(tensor: Tensor) -> bool:
     """Return whether a tensor is a batch of tensors within `vmap`, as the gradients of `is_grads_batched` are."""
     functorch = torch._C._functorch

@@ -1,5 +1,6 @@
 """Checks of the arguments with which a recurrent network is called. Each error is one line."""
 
+import functools
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any
@@ -145,6 +146,8 @@ def map_leaves(function: Callable[..., Any], state: Any, *others: Any) -> Any:
     """Return `tree_map` of a state and others like it, which takes a tenth of the time where all parts are tensors."""
     if isinstance(state, tuple) and hasattr(state, "_make") and set(map(type, state)) == {Tensor}:
         return state._make(map(function, state, *others))
+    if type(state) is tuple:  # of several cells
+        return tuple(map(functools.partial(map_leaves, function), state, *others))
     return tree_map(function, state, *others)
 
 

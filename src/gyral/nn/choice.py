@@ -11,7 +11,7 @@ from gyral.cells.base import RecurrentCell
 from gyral.cells.masks import first_parameter, options_version
 from gyral.core.compat import assume_constant_result
 from gyral.core.errors import OptionError
-from gyral.ops.compiler import kernels_unsupported_reason, transform_is_active
+from gyral.ops.compiler import is_eager, kernels_unsupported_reason, transform_is_active
 
 log = logging.getLogger("gyral.nn.recurrent")  # of all messages of a network
 BACKENDS = ("auto", "reference", "fused", "compile", "graph")
@@ -58,13 +58,13 @@ class ChoosesBackends(nn.Module):
     weight_drop: float
     _logged: set[str]
 
-    def choice(self, cell: RecurrentCell, starts: bool = False) -> Choice:
+    def choice(self, cell: Any, starts: bool = False) -> Choice:
         """Return the choice for a cell on its current device, for sequences with or without starts.
 
         Raises:
             OptionError: The requested backend does not support the cell.
         """
-        if torch.compiler.is_compiling() or kernels_unsupported_reason() is not None:
+        if not is_eager():
             return self._choose(cell, starts)
         parameter, version = first_parameter(cell), options_version()
         key = (

@@ -185,7 +185,7 @@ class _Graph:
         """Return the outputs for inputs and parameters."""
         if all(each is None for each in self.cotangents):
             return tuple(self.run(tensors))
-        return _Run.apply(self, *tensors)  # type: ignore[no-any-return]
+        return _Run.apply(self, *tensors)
 
     def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Run forward; return copies of the outputs."""
@@ -289,7 +289,7 @@ class _Run(torch.autograd.Function):
         return None, *graph.run_backward(ctx.token, ctx.random, tensors, gradients)
 
 
-def _record_or_none(function: _Flat, inputs: list[Tensor], parameters: list[Tensor]) -> _Graph | None:
+def _record_or_none(function: _Flat, inputs: Sequence[Tensor], parameters: Sequence[Tensor]) -> _Graph | None:
     """Return the function as a graph, or None if there is not enough memory."""
     try:
         return _Graph(function, inputs, parameters)

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -198,12 +198,12 @@ class RecurrentBase(ChoosesBackends, ABC):
 
     def _initial_states(self, batch_size: int) -> tuple[State, ...]:
         states = []
-        for cell in self.cells:
-            states.append(cast(RecurrentCell, cell).init_state(batch_size))
+        for cell in self._cells():
+            states.append(cell.init_state(batch_size))
         return tuple(states)
 
     def _cells(self) -> list[RecurrentCell]:
-        return list(self.cells)  # type: ignore[arg-type]
+        return [*self.cells._modules.values()]  # type: ignore[list-item]  # as fast as a list of them
 
     def _empty_outputs(self, inputs: Any) -> Tensor:
         """Return outputs (0, B, output_size) that depend on inputs and parameters, whose gradient is zero."""
@@ -260,7 +260,7 @@ class RecurrentBase(ChoosesBackends, ABC):
         if self.block is not None:
             outputs = self.block.finish(stream, lengths)
         # under autocast some paths return its dtype, in which errors would accumulate over calls
-        return outputs, tuple([map_leaves(_like, new, old) for new, old in zip(final, state, strict=True)])
+        return outputs, map_leaves(_like, tuple(final), state)
 
     def _run(
         self, cell: RecurrentCell, inputs: Any, state: State, lengths: Tensor | None, starts: Tensor | None
@@ -350,7 +350,7 @@ class Recurrent(RecurrentBase):
 
 
 def _like(new: Tensor, old: Tensor) -> Tensor:
-    return new.to(old.dtype)
+    return new if new.dtype == old.dtype else new.to(old.dtype)
 
 
 def run_fused(

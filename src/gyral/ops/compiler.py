@@ -11,6 +11,11 @@ def is_traced() -> bool:
     return torch.compiler.is_compiling() or transform_is_active() or torch.jit.is_tracing() or _is_capturing()
 
 
+def is_eager() -> bool:
+    """Return whether no compiler, exporter, tracer or transform runs this code, except for a CUDA graph."""
+    return not (torch.compiler.is_compiling() or compat.transform_is_active() or torch.jit.is_tracing())
+
+
 def kernels_unsupported_reason() -> str | None:
     """Return the reason why what traces this code supports functions of torch alone, or None if kernels may run."""
     if transform_is_active():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from gyral.core.compat import assume_constant_result, below_autograd, is_batched
+from gyral.core.compat import apply_function, assume_constant_result, below_autograd, is_batched
 from gyral.ops.autograd import differentiate, outside_autocast
 from gyral.ops.compiler import kernels_unsupported_reason
 
@@ -101,7 +101,7 @@ class Operator:
         if not torch.is_grad_enabled():
             return self._run(arguments)[0]
         sizes = self.sizes(arguments)
-        return list(_Function.apply(self, sizes, False, *_flatten(arguments, sizes)))
+        return list(apply_function(_Function, self, sizes, False, *_flatten(arguments, sizes)))
 
     def unsupported_reason(self, tensor: Tensor) -> str | None:
         """Return the reason why no kernel supports the device and dtype of a tensor, or None if one does."""
@@ -408,7 +408,7 @@ def _schema(signature: inspect.Signature) -> str:
 
 
 def _find_tensors(hints: dict[str, Any]) -> tuple[list[int], bool]:
-    """Return the indices of the arguments that are tensors, the first of which is never None, and whether some are lists."""
+    """Return the indices of the tensors, first of one that is never None, and whether some arguments are lists."""
     hints.pop("return")
     kinds = list(hints.values())
     first = kinds.index(Tensor)

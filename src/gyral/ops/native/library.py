@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +276,7 @@ class Kernel:
 
     def __init__(self, source: Path) -> None:
         self.source = source
+        self._checked: set[tuple[str, ...]] = set()  # names of arguments that were given together
 
     def function(self, name: str) -> Any:
         """Return a function of the library; see the function of this module with the same name."""
@@ -337,20 +339,27 @@ class Kernel:
 
     def fill(self, **given: Any) -> tuple[ctypes.Structure, torch.dtype]:
         """Return the structure, with addresses of tensors, which must outlive it, and the dtype of the real ones."""
-        if not given.keys() >= self.numbers:
-            raise TypeError(f"{self.source.name} needs {', '.join(sorted(self.numbers - given.keys()))}")
-        if not given.keys() <= self.names:
-            unknown = ", ".join(sorted(given.keys() - self.names))
-            raise TypeError(f"{self.source.name} has no argument {unknown}; it has {', '.join(sorted(self.names))}")
+        names = tuple(given)
+        if names not in self._checked:
+            self._check(given.keys())
+            self._checked.add(names)
         dtype = torch.float32
         for name, value in given.items():
             if isinstance(value, Tensor):
                 assert value.is_contiguous(), name
-                dtype = torch.float64 if value.dtype == torch.float64 else dtype
+                if value.dtype == torch.float64:
+                    dtype = torch.float64
                 given[name] = value.data_ptr()
         arguments = self.Arguments(**given)
         arguments.threads = min(torch.get_num_threads(), -(-given["batch"] // self.block))
         return arguments, dtype
+
+    def _check(self, given: Set[str]) -> None:
+        if not given >= self.numbers:
+            raise TypeError(f"{self.source.name} needs {', '.join(sorted(self.numbers - given))}")
+        if not given <= self.names:
+            unknown = ", ".join(sorted(given - self.names))
+            raise TypeError(f"{self.source.name} has no argument {unknown}; it has {', '.join(sorted(self.names))}")
 
 
 def read_fields(source: Path) -> list[tuple[str, Any]]:

@@ -14,7 +14,7 @@ from gyral.ops.operator import KernelUnavailableError, count_true
 from gyral.ops.rum.triton.step import StepConfig
 from gyral.ops.rum.triton.with_memory import backward_with_memory, forward_with_memory
 from gyral.ops.rum.triton.without_memory import backward_without_memory, forward_without_memory
-from gyral.ops.sequences import project, project_backward, recurrent_gradient, split_keep
+from gyral.ops.sequences import cast, project, project_backward, recurrent_gradient, split_keep
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 PRODUCT_DTYPES: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
@@ -106,22 +106,19 @@ def _product_dtype(a: Any) -> torch.dtype:
     return a.product_dtype if a.product_dtype in PRODUCT_DTYPES else a.w_hh.dtype
 
 
-def _shared_arguments(a: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _shared_arguments(a: Any, lengths: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Any, Tensor]:
     """Return recurrent weights, initial hidden state, norms, keep, lengths and starts as kernel arguments.
 
-    `hidden` stands for absent tensors.
+    `hidden` stands for absent tensors; `lengths` for the lengths if they are None.
     """
-    hidden = a.h0.float()
+    hidden = cast(a.h0, torch.float32)
     mask, _ = split_keep(a.keep)
-    lengths = a.lengths
-    if lengths is None:
-        lengths = torch.full((hidden.shape[0],), a.x.shape[0], dtype=torch.int64, device=hidden.device)
     return (
-        a.w_hh.to(_product_dtype(a)),
+        cast(a.w_hh, _product_dtype(a)),
         hidden,
         hidden if a.norms is None else a.norms.float(),
         hidden if mask is None else mask.float(),
-        lengths,
+        lengths if a.lengths is None else a.lengths,
         hidden if a.starts is None else a.starts.view(torch.uint8),
     )
 
@@ -163,14 +160,15 @@ def _probe(device: torch.device) -> str | None:
 
 
 def allocate(a: Any) -> tuple[list[Any], list[Any]]:
-    """Return the results, and saved: parts (T, B, G N), scales, and for λ = 1 what restores the memory."""
+    """Return the results, and saved: parts (T, B, G N), scales, lengths, and for λ = 1 what restores the memory."""
     (steps, batch, _), size, device = a.x.shape, a.h0.shape[1], a.x.device
 
     def new(*shape: Any) -> Tensor:
         return torch.empty(shape, dtype=torch.float32, device=device)
 
     results = [new(steps, batch, size), new(batch, size), None, new(steps, batch)]
-    saved = [new(steps, batch, a.w_ih.shape[0]), None if a.norms is None else new(steps, batch, 2)]
+    lengths = None if a.lengths is not None else torch.full((batch,), steps, dtype=torch.int64, device=device)
+    saved = [new(steps, batch, a.w_ih.shape[0]), None if a.norms is None else new(steps, batch, 2), lengths]
     if a.memory is None:
         return results, [*saved, None, None, None, None]
     results[2] = new(batch, size, size)
@@ -193,14 +191,14 @@ def forward(a: Any) -> tuple[list[Any], list[Any]]:
     steps, batch, _ = a.x.shape
     results, saved = allocate(a)
     outputs, final_hidden, final_memory, cosines = results
-    parts, scales, *restoring = saved
+    parts, scales, lengths, *restoring = saved
     if batch == 0:
         return results, saved
     projected = parts if _product_dtype(a) == parts.dtype else torch.empty_like(parts, dtype=_product_dtype(a))
     project(a.x, a.w_ih, a.b, out=projected)
     if projected is not parts:
         parts.copy_(projected)
-    weight, hidden, *before = _shared_arguments(a)
+    weight, hidden, *before = _shared_arguments(a, lengths)
     inputs = (parts, weight, hidden)
     written = (*before, outputs, final_hidden, cosines, hidden if scales is None else scales)
     with torch.cuda.device_of(parts):
@@ -228,11 +226,11 @@ def backward(
     """Return the gradients; see `gyral.ops.operator.Operator`. It overwrites what `forward` has saved."""
     steps, batch, _ = a.x.shape
     outputs, _, final_memory, _ = results
-    parts, scales, *restoring = saved
-    weight, hidden, norms, *others = _shared_arguments(a)
+    parts, scales, lengths, *restoring = saved
+    weight, hidden, norms, *others = _shared_arguments(a, lengths)
     programs = batch if a.memory is not None else -(-batch // _block_batch(a))
     # the kernels overwrite the other two
-    grad_outputs = torch.zeros_like(outputs) if gradients[0] is None else gradients[0].float()
+    grad_outputs = torch.zeros_like(outputs) if gradients[0] is None else cast(gradients[0], torch.float32)
     grad_hidden, grad_memory = (
         like if like is None else torch.zeros_like(like) if gradient is None else torch.empty_like(like).copy_(gradient)
         for gradient, like in zip(gradients[1:3], (hidden, final_memory), strict=True)
@@ -261,13 +259,13 @@ def backward(
             ]
             backward_with_memory[(programs,)](*kernel_arguments, steps, batch, **_settings(a, False))
     grad_bias = parts.sum((0, 1))
-    products = parts.to(weight.dtype)
+    products = cast(parts, weight.dtype)
     grad_weight = recurrent_gradient(
-        products[..., : weight.shape[0]], a.h0.to(weight.dtype), outputs.to(weight.dtype), a.starts
+        products[..., : weight.shape[0]], cast(a.h0, weight.dtype), cast(outputs, weight.dtype), a.starts
     )
     return project_backward(products, a.x, a.w_ih, None, needs) | {
         "b": grad_bias,
-        "w_hh": grad_weight.to(a.w_hh.dtype),
+        "w_hh": cast(grad_weight, a.w_hh.dtype),
         "h0": grad_hidden,
         "memory": grad_memory,
         "norms": None if grad_norms is None else grad_norms.sum(0),

@@ -1,0 +1,77 @@
+"""What the host does for a small call, counted instead of timed: calls of Python functions, and operations of torch."""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks import host
+from gyral.ops import operator, rum
+from gyral.ops.native import products
+from gyral.ops.rum import triton
+from gyral.ops.rum.triton import launch
+
+# The most calls of Python functions and operations of torch, a tenth more than there are. At commit 2bd73b6 a forward
+# pass of GRU had 352 and 25, a training step of RUM 434 and 60.
+LIMITS = {
+    "GRU forward, T = B = 1": (140, 21),
+    "LSTM forward, T = B = 1": (143, 15),
+    "DeltaNet forward, T = B = 1": (283, 56),
+    "LRU forward, T = B = 1": (164, 46),
+    "RUM λ = 0 training step without kernels": (248, 38),
+    "RUM λ = 1 training step without kernels": (285, 50),
+}
+
+
+@pytest.fixture(scope="module")
+def cases() -> Iterator[dict[str, Callable[[], Any]]]:
+    """The calls that `benchmarks.host` times."""
+    with pytest.MonkeyPatch.context() as patched:
+        for module, name in (
+            *((launch, f"{way}_{kind}_memory") for way in ("forward", "backward") for kind in ("with", "without")),
+            *((launch, "_processors"), (triton, "prepare"), (products, "_is_supported"), (rum.OPERATOR, "kernels")),
+        ):
+            patched.setattr(module, name, getattr(module, name))  # `host.cases` replaces them
+        yield host.cases()
+    operator.load_or_reason.cache_clear()
+
+
+def count(run: Callable[[], Any]) -> tuple[int, int]:
+    """Return the numbers of calls of Python functions, and of operations of torch that are no part of another one."""
+    for _ in range(3):
+        run()
+    calls = 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        run()
+    operations = [event for event in profiled.events() if event.name.startswith("aten::")]
+    outer = [event for event in operations if event.cpu_parent is None or not event.cpu_parent.name.startswith("aten")]
+    return calls, len(outer)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_calls_and_operations_of_a_small_call(cases: dict[str, Callable[[], Any]], name: str) -> None:
+    calls, operations = count(cases[name])
+    most_calls, most_operations = LIMITS[name]
+    assert calls <= most_calls
+    assert operations <= most_operations
+
+
+def test_the_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(host, "ROUNDS", 1)
+    host.main(["seconds=0.001"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 12
+    assert "× torch.nn" in lines[1]
