@@ -35,7 +35,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
 }
 # the errors of sums in half precision grow faster than those in float32: a wrong path is off by the order of 1
 PRECISIONS = {
-    "float32": FLOAT32._replace(floor=2e-6),  # cuBLAS sums in its own order: 1.6e-6 for RotationScan with N = 250
+    "float32": FLOAT32._replace(floor=4e-6),  # cuBLAS sums in its own order: 2.4e-6 for RotationScan with N = 250
     "bfloat16": Precision("bfloat16", torch.bfloat16, 2.0**-9, 3e-2, 0.3, 5),
     "float16": Precision("float16", torch.float16, 2.0**-12, 5e-3, 0.3, 5),
 }
