@@ -215,7 +215,7 @@ def stop_and_resume(directory: Path, text: tuple[str, ...]) -> Path:
 
 
 class ForkedPython:
-    """Executes `python -P -c <code>` in a fork of this process, which has imported everything, as `subprocess.Popen` does.
+    """Executes `python -P -c <code>` in a fork of this process, which has imported all, as `subprocess.Popen` does.
 
     Slow tests start real processes.
     """
