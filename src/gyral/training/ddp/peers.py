@@ -31,7 +31,17 @@ READY, FINISHED = "ready", "finished"  # messages of a peer
 
 
 class ProcessError(RuntimeError):
-    """Another process of the run failed."""
+    """Another process of the run failed.
+
+    Args:
+        report: the reason in one line, and in further lines the traceback, which becomes a note.
+    """
+
+    def __init__(self, report: str) -> None:
+        reason, _, trace = report.partition("\n")
+        super().__init__(reason)
+        if trace:
+            self.add_note(trace)
 
 
 class LaunchedProcesses(Protocol):
