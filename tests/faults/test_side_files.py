@@ -10,6 +10,7 @@ import random
 import shutil
 import signal
 import sqlite3
+import threading
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -103,6 +104,24 @@ def kill_while_writing(database: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def test_a_database_is_checked_while_a_search_writes_and_removes_its_journal(tmp_path: Path) -> None:
+    journal, ends = tmp_path / "study.db-journal", threading.Event()
+
+    def write() -> None:
+        while not ends.is_set():
+            journal.touch()
+            journal.unlink()
+
+    search = threading.Thread(target=write)
+    search.start()
+    try:
+        for _ in range(2000):
+            check_database(tmp_path / "study.db")
+    finally:
+        ends.set()
+        search.join()
 
 
 @pytest.mark.parametrize("command", ["search", "migrate"])

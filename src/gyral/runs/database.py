@@ -8,7 +8,8 @@ database are executed when its tables are read and written, and may never end.
 
 import os
 import sqlite3
-from contextlib import closing
+import stat
+from contextlib import closing, suppress
 from pathlib import Path
 
 from gyral.core.errors import UserError, one_line
@@ -45,14 +46,7 @@ def check_database(path: Path) -> None:
     """
     path = Path(os.path.realpath(path))  # SQLite's other files are beside the file that a link leads to
     for end in SIDE_FILES:
-        side = path.with_name(path.name + end)
-        if side.is_symlink():
-            raise UserError(f"{side}: is a link, through which SQLite would write")
-        if side.exists() and (fault := find_fault(side)):
-            raise UserError(f"{side}: {fault}")
-    journal = path.with_name(path.name + JOURNAL)
-    if journal.exists() and _names_another(journal):
-        raise UserError(f"{journal}: names another file, which SQLite would delete; no search writes such a journal")
+        _check_side_file(path.with_name(path.name + end))
     if not path.exists():
         return
     if fault := find_fault(path):
@@ -67,8 +61,19 @@ def check_database(path: Path) -> None:
         raise UserError(f"{path}: {name} is neither a table nor an index, and no search makes views or triggers")
 
 
+def _check_side_file(side: Path) -> None:
+    with suppress(FileNotFoundError):  # another process that writes removes its journal at any moment
+        mode = side.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            raise UserError(f"{side}: is a link, through which SQLite would write")
+        if not stat.S_ISREG(mode):
+            raise UserError(f"{side}: {find_fault(side)}")
+        if side.name.endswith(JOURNAL) and _names_another(side):
+            raise UserError(f"{side}: names another file, which SQLite would delete; no search writes such a journal")
+
+
 def _names_another(journal: Path) -> bool:
     """Return whether a journal ends as one does that names another journal."""
     with journal.open("rb") as file:
-        file.seek(max(0, journal.stat().st_size - len(MAGIC)))
+        file.seek(max(0, file.seek(0, os.SEEK_END) - len(MAGIC)))
         return file.read() == MAGIC
