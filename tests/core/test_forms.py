@@ -26,6 +26,7 @@ FRESH = {
         {"best": "anything", "later": object()},
         {"count": 7, "rate": -3, "worst": float("nan"), "mean": torch.ones(2, dtype=torch.float16)},
         {"count": torch.tensor(7), "ends": (3, 4)},
+        {"ends": [0.5, 2]},  # as learning rates that were given as integers
     ],
 )
 def test_states_of_this_form(saved: Any) -> None:

@@ -36,9 +36,10 @@ random.Random(int(os.environ.get("SEED", "0"))).shuffle(CASES)
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of four steps."""
+    """A run of four steps, whose learning rate is an integer and halves each step."""
     words = ("model=gru", "optimizer=adam", "scheduler=step", "trainer.max_steps=4", "trainer.val_check_interval=2")
-    return train(tmp_path_factory.mktemp("trained") / "run", *SMALL_TEXT, *words)
+    rates = ("optimizer.lr=1", "scheduler.step_size=1")
+    return train(tmp_path_factory.mktemp("trained") / "run", *SMALL_TEXT, *words, *rates)
 
 
 @pytest.mark.attacks(sampled=3, whole=len(CASES))

@@ -19,8 +19,8 @@ def check_form(place: str, saved: Any, fresh: Any) -> None:
     """Check that a saved state has the form of a fresh one.
 
     Text, tensors and containers must be so in both, and tensors of one shape. A number must be one of float32, unless
-    the fresh one is infinite, and a count, which is an integer ≥ 0, must stay one. What is None in the fresh state may
-    be anything. Earlier versions may lack entries.
+    the fresh one is infinite, and a count, which is an integer ≥ 0, must stay one; in a list, such as that of learning
+    rates, an integer is not a count. What is None in the fresh state may be anything. Earlier versions may lack entries.
 
     Args:
         place: what the state belongs to, for the error.
@@ -48,7 +48,12 @@ def check_form(place: str, saved: Any, fresh: Any) -> None:
         _require(isinstance(saved, list | tuple), place, saved, "a list")
         _require(not fresh or len(saved) == len(fresh), place, f"{len(saved)} entries", f"{len(fresh)} entries")
         for index, (each, other) in enumerate(zip(saved, fresh, strict=False)):
-            check_form(f"{place}.{index}", each, other)
+            check_form(f"{place}.{index}", each, as_rate(other))
+
+
+def as_rate(number: Any) -> Any:
+    """Return an integer as a float: a learning rate that was given as 1 may be 0.5 later. Other values stay."""
+    return float(number) if type(number) is int else number
 
 
 def check_number(place: str, saved: Any, fresh: float = 0.0) -> None:

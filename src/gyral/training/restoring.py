@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from pytorch_lightning import Trainer
+from pytorch_lightning import Callback, Trainer
 from torch import Tensor
 from torch.optim import Optimizer
 
 from gyral.core.errors import OptionError, one_line
-from gyral.core.forms import FormError, check_form, check_number, check_tensor
+from gyral.core.forms import FormError, as_rate, check_form, check_number, check_tensor
 from gyral.training.callbacks.checkpoints import Checkpoints
 
 OPTION = "checkpoint"
@@ -30,8 +30,7 @@ def guard_restoring(trainer: Trainer) -> None:
     restore_model, restore_training = connector._restore_modules_and_callbacks, connector.restore_training_state
 
     def restore_modules_and_callbacks(*arguments: Any, **options: Any) -> None:
-        callbacks = (each for each in trainer.callbacks if not isinstance(each, Checkpoints))  # which check theirs
-        fresh = {callback.state_key: callback.state_dict() for callback in callbacks}
+        fresh = {callback.state_key: callback.state_dict() for callback in trainer.callbacks if _has_form(callback)}
         with named(connector):
             restore_model(*arguments, **options)
             # in a test after training, the states are not fresh
@@ -71,6 +70,12 @@ def named(connector: Any) -> Iterator[None]:
         raise OptionError(OPTION, connector._ckpt_path, f"cannot be restored: {kind}{one_line(error)}") from error
 
 
+def _has_form(callback: Callback) -> bool:
+    """Return whether the states of a callback keep their form; those of the user may grow, `Checkpoints` checks its."""
+    module = type(callback).__module__
+    return module.startswith(("gyral.", "pytorch_lightning.")) and not isinstance(callback, Checkpoints)
+
+
 def _check_loops(checkpoint: dict[str, Any], trainer: Trainer) -> None:
     loops = checkpoint["loops"]["fit_loop"]
     check_form("loops", loops, trainer.fit_loop.state_dict())
@@ -102,7 +107,7 @@ def _check_options(optimizer: Optimizer) -> None:
         for name, default in optimizer.defaults.items():
             if name not in group:
                 raise FormError(f"optimizer_states has no {name}")
-            check_form(f"optimizer_states.{name}", group[name], default)
+            check_form(f"optimizer_states.{name}", group[name], as_rate(default))
         if group.get("lr", 0) < 0:
             raise FormError(f"optimizer_states.lr is {float(group['lr'])}, and must be ≥ 0")
 
