@@ -164,6 +164,7 @@ def test_data_below_the_working_directory_are_its_own_but_not_below_home(
     (tmp_path / "run" / "provenance.json").write_text(json.dumps({**provenance, "data": {}}))
     monkeypatch.chdir(trained.parent)
     assert load_run(tmp_path / "run").foreign_data() == {}
-    for home in (trained.parent, trained):
+    (tmp_path / "home").symlink_to(trained.parent)
+    for home in (trained.parent, trained, tmp_path / "home"):
         monkeypatch.setenv("HOME", str(home))
         assert list(load_run(tmp_path / "run").foreign_data()) == ["task.corpus.path"]

@@ -176,7 +176,7 @@ def foreign_options(values: Mapping[str, Any], saved: Mapping[str, str], directo
         saved: the digests of the data of the run.
         directory: the run directory.
     """
-    here, home = Path.cwd(), Path.home()
+    here, home = Path.cwd(), Path(os.path.expanduser("~")).resolve()
     places = [directory.resolve(), Path(data_dir()).resolve(), *(() if home.is_relative_to(here) else (here,))]
     return {
         key: value
