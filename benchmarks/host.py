@@ -1,6 +1,7 @@
 """Time on the host of small calls: all but the kernels of a GPU, which are replaced by functions that do nothing.
 
-    python -m benchmarks.host [base=FOLDER] [seconds=0.1]
+    python -m benchmarks.host
+    python -m benchmarks.host base=../other seconds=0.1
 
 The tensors are small, because the host does the same for any size. RUM has the kernels of a GPU on the CPU, without
 their content; the other cells have those of the CPU. `base` is a checkout of another commit, which is measured in the
@@ -118,7 +119,7 @@ def start(folder: Path, seconds: float) -> tuple[Any, list[str]]:
     environment = os.environ | {"PYTHONPATH": f"{folder / 'src'}", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, __file__, "serve", str(seconds)]
     process = subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", bufsize=1
     )
     assert process.stdout is not None
     return process, json.loads(process.stdout.readline())

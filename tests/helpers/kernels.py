@@ -49,6 +49,7 @@ def look_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         if hasattr(function := getattr(module, name, None), "cache_clear"):
             monkeypatch.setattr(module, name, functools.cache(function.__wrapped__))
+    monkeypatch.setattr(library, "unavailable", {})
 
 
 def compile_for(monkeypatch: pytest.MonkeyPatch, directory: Path, *processor: str) -> None:

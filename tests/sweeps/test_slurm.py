@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from gyral.core import commands
 from gyral.sweeps.launchers import slurm, slurm_queue
 
 TERM, WARNING = signal.SIGTERM, signal.SIGUSR2
@@ -79,6 +80,7 @@ def test_the_ending_of_a_job_comes_from_scontrol_or_sacct(
             raise subprocess.CalledProcessError(1, list(command), stderr="Invalid job id specified\n")
         return SimpleNamespace(stdout=printed)
 
+    monkeypatch.setattr(commands, "find_program", lambda name: name)  # SLURM need not be installed
     monkeypatch.setattr(subprocess, "run", run)
     assert slurm_queue.ending("42") == expected
 
