@@ -7,9 +7,8 @@ import os
 import re
 import sys
 
-from gyral.core.commands import print_version
+from gyral.core.commands import leave_out_current_directory, print_version
 from gyral.core.errors import UserError, suggest_name
-from gyral.core.search_paths import leave_out_current_directory
 from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
 
 COMMANDS = {

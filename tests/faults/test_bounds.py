@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 import torch
 
-from gyral.core import bounds
+from gyral.core import inputs
 from gyral.core.errors import UserError, one_line
 from gyral.core.inputs import read_bytes
 from gyral.data import download
@@ -299,7 +299,7 @@ def test_no_file_uses_more_memory_than_it_may(attack: Attack, tmp_path: Path) ->
     size = path.stat().st_size
 
     def call() -> None:
-        bounds.ANY_FILE = download.LARGEST = BOUND
+        inputs.ANY_FILE = download.LARGEST = BOUND
         used = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[5]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_DATA, (used + 3 * ALLOWED, used + 3 * ALLOWED))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -330,5 +330,5 @@ def test_honest_files_are_far_from_the_bounds(tmp_path: Path) -> None:
     assert len(read_bytes("path", tmp_path / "a.txt.gz")) == 16 * 10**5
     np.savez_compressed(tmp_path / "a.npz", inputs=np.zeros((10**5, 3)))
     assert open_columns(tmp_path / "a.npz").read("inputs").values.shape == (3 * 10**5,)
-    assert bounds.most_bytes(10) == bounds.ANY_FILE
-    assert bounds.most_bytes(2**40) == bounds.RATIO * 2**40
+    assert inputs.most_bytes(10) == inputs.ANY_FILE
+    assert inputs.most_bytes(2**40) == inputs.RATIO * 2**40

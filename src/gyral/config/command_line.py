@@ -27,9 +27,8 @@ from gyral.config.groups import CONFIG_PATH, add_user_modules, choices, groups, 
 from gyral.config.mistakes import arrange_words, check_words, is_of_hydra
 from gyral.config.overrides import MULTIRUN, defer_options
 from gyral.config.tables import SERVED
-from gyral.core.commands import print_version, program
+from gyral.core.commands import leave_out_current_directory, print_version, program
 from gyral.core.errors import JobError, UserError, hide_passwords
-from gyral.core.search_paths import leave_out_current_directory
 from gyral.core.signals import Interrupted
 from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
 

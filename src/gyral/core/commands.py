@@ -1,12 +1,50 @@
-"""Commands: as a user types them in a shell, and those of other programs."""
+"""Commands: as a user types them in a shell, those of other programs, and where modules and programs are searched."""
 
+import os
 import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
-from gyral.core.search_paths import find_program
+PACKAGES = str(Path(__file__).resolve().parents[2])  # the directory of the package gyral
+# variables with paths of modules, libraries and headers, of which an empty one is the current directory
+PATHS = (
+    *("PYTHONPATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "COMPILER_PATH"),
+    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),
+)
+
+
+def leave_out_current_directory() -> None:
+    """Keep this process and its children from importing modules or starting programs of the current directory.
+
+    The current directory may be a run or a corpus of somebody else, with a file torch.py or a program git. Python puts
+    it first on the path of modules for `python -m`, for `python -c`, and for an empty entry of PYTHONPATH, as
+    `PYTHONPATH=$PYTHONPATH:/more` makes one. What is imported before this call, and libraries that this process loads,
+    may still be found there. Entries that PYTHONPATH names stay. An own directory follows after the installed packages,
+    see `gyral.config.own_modules`.
+    """
+    here = os.getcwd()
+    named = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    library = os.path.dirname(os.__file__)  # script and PYTHONPATH are before it, installed packages after it
+    own = sys.path.index(library) if library in sys.path else len(sys.path)
+    if here not in (PACKAGES, *named):
+        sys.path[:own] = [entry for entry in sys.path[:own] if entry and os.path.abspath(entry) != here]
+    for variable in (*PATHS, "PATH"):
+        if variable in os.environ:
+            os.environ[variable] = _entries(variable, os.path.isabs if variable == "PATH" else bool)
+    os.environ["PYTHONSAFEPATH"] = "1"  # of all Python processes that this one starts
+
+
+def find_program(name: str) -> str | None:
+    """Return the full path of a program of PATH, not one of the current directory; None if it is not installed."""
+    return shutil.which(name, path=_entries("PATH", os.path.isabs))
+
+
+def _entries(variable: str, keep: Callable[[str], bool]) -> str:
+    return os.pathsep.join(filter(keep, os.environ.get(variable, os.defpath).split(os.pathsep)))
 
 
 def typed(words: list[str]) -> str:

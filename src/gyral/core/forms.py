@@ -19,8 +19,8 @@ def check_form(place: str, saved: Any, fresh: Any) -> None:
     """Check that a saved state has the form of a fresh one.
 
     Text, tensors and containers must be so in both, and tensors of one shape. A number must be one of float32, unless
-    the fresh one is infinite, and a count, which is an integer ≥ 0, must stay one; in a list, such as that of learning
-    rates, an integer is not a count. What is None in the fresh state may be anything. Earlier versions may lack entries.
+    the fresh one is infinite. A count, which is an integer ≥ 0, must stay one; integers in lists, such as those of
+    learning rates, are not counts. What is None in the fresh state may be anything. Earlier versions may lack entries.
 
     Args:
         place: what the state belongs to, for the error.

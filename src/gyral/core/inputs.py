@@ -1,16 +1,19 @@
-"""Files that the user names as inputs. Every loader opens them here. A file whose name ends in .gz is unpacked."""
+"""Files that the user names as inputs. Every loader opens them here. A file whose name ends in .gz is unpacked.
+
+A small file may unpack to, or declare, any size. So there are bounds.
+"""
 
 import gzip
 import io
 import os
 import stat
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from gyral.core.bounds import BoundedReader, BoundError, most_bytes
 from gyral.core.errors import OptionError
 
 KINDS = {
@@ -19,6 +22,8 @@ KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
+ANY_FILE = 2**30  # bytes to which a file of any size may unpack
+RATIO = 100  # bytes to which a byte of a large file may unpack; text has about ten
 
 
 def path_of(value: Any) -> Path:
@@ -157,3 +162,68 @@ def excerpt(content: Iterable[str], size: int = 200) -> str:
     """Return names from a file, separated by commas and shortened, for an error: a damaged file may have any names."""
     text = ", ".join(content)
     return text if len(text) <= size else f"{text[:size]}…"
+
+
+class BoundError(ValueError):
+    """A file unpacks to more than its bound, or declares more than it has."""
+
+
+def most_bytes(packed: int) -> int:
+    """Return the number of bytes to which a packed file of some bytes may unpack."""
+    return max(ANY_FILE, RATIO * packed)
+
+
+class BoundedReader(io.RawIOBase):
+    """Reads from another stream up to a number of bytes.
+
+    Args:
+        content: the other stream, such as an unpacked one.
+        most: the number of bytes after which reading raises `BoundError`.
+    """
+
+    def __init__(self, content: IO[bytes] | gzip.GzipFile, most: int) -> None:
+        self.content, self.most = content, most
+
+    @property
+    def name(self) -> str:
+        """The name of the other stream's file, for errors."""
+        return str(getattr(self.content, "name", ""))
+
+    def fileno(self) -> int:
+        return self.content.fileno()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self.content.seekable()
+
+    def readinto(self, buffer: Any) -> int:
+        block = self.content.read(len(buffer))
+        if self.content.tell() > self.most:
+            raise BoundError(f"unpacks to more than {self.most:,} bytes")
+        buffer[: len(block)] = block
+        return len(block)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self.content.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self.content.tell()
+
+
+def check_members(archive: zipfile.ZipFile, packed: int, most: int | None = None) -> None:
+    """Check the sizes that the members of a ZIP archive declare, beyond which none unpacks.
+
+    Args:
+        archive: the archive.
+        packed: the size of its file.
+        most: the largest sum of the sizes. None: `most_bytes`.
+
+    Raises:
+        BoundError: they declare more.
+    """
+    declared = sum(member.file_size for member in archive.infolist())
+    allowed = most_bytes(packed) if most is None else most
+    if declared > allowed:
+        raise BoundError(f"declares {declared:,} bytes, and may have {allowed:,}")

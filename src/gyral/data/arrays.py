@@ -5,7 +5,7 @@ from typing import Any
 
 from numpy.lib import format as npy
 
-from gyral.core.bounds import BoundError, check_members, most_bytes
+from gyral.core.inputs import BoundError, check_members, most_bytes
 
 VALUE = 8  # bytes of a value in memory
 

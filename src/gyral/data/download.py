@@ -27,11 +27,10 @@ import pooch
 import requests
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from gyral.core.bounds import BoundedReader
 from gyral.core.cache import DATA_CACHE
 from gyral.core.errors import UserError
 from gyral.core.files import replace_when_written
-from gyral.core.inputs import find_fault
+from gyral.core.inputs import BoundedReader, find_fault
 from gyral.core.locks import lock_file
 from gyral.core.streams import unescaped
 from gyral.data.catalogue import CATALOGUE, PublishedCorpus, PublishedFile, has_file, sha256

@@ -26,12 +26,11 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
 from gyral.config.plain import as_config
-from gyral.core.bounds import BoundError, check_members
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError, UserError, one_line
 from gyral.core.files import replace_when_written
 from gyral.core.forms import FormError, check_form, check_number
-from gyral.core.inputs import excerpt
+from gyral.core.inputs import BoundError, check_members, excerpt
 from gyral.runs.data_files import make_paths_absolute
 from gyral.runs.directory import (
     BEST_CHECKPOINT,

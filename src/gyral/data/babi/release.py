@@ -15,9 +15,8 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
-from gyral.core.bounds import BoundedReader, most_bytes
 from gyral.core.errors import UserError
-from gyral.core.inputs import open_input, read_bytes
+from gyral.core.inputs import BoundedReader, most_bytes, open_input, read_bytes
 from gyral.data.babi.stories import Story, parse
 from gyral.data.catalogue import CATALOGUE
 

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from gyral.core.cache import cache_directory, untrusted_reason
+from gyral.core.commands import find_program
 from gyral.core.locks import lock_file
 from gyral.core.progress import line
-from gyral.core.search_paths import find_program
 from gyral.ops.operator import KernelUnavailableError
 
 log = logging.getLogger(__name__)
