@@ -1,6 +1,6 @@
 """What leaves the machine when a run of somebody else is resumed: nothing to his projects, and no text of the user.
 
-Each attack resumes a run in a real process that logs to a real server of Weights & Biases, as far as it needs one.
+Each attack resumes a run that logs to a server of Weights & Biases, as far as it needs one.
 """
 
 import itertools
@@ -13,14 +13,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import pytest
+import wandb
 from omegaconf import OmegaConf
 
 from gyral.core.cache import cache_directory
 from gyral.runs.directory import load_run
 from tests.helpers.attacks import Attack
-from tests.helpers.running import SMALL_TEXT, spawn, train
+from tests.helpers.running import SMALL_TEXT, invoke, train
 
 PRIVATE = "my private word"
 ENTITIES = ("stranger", "Stranger", "me-too", "team2", "me ", "mé", None, "me", "team")
@@ -122,7 +122,11 @@ def prepare(trained: Path, here: Path, entity: str | None, corpus: str) -> None:
 
 @pytest.mark.attacks(sampled=1, whole=len(CASES) // 3)
 def test_a_saved_configuration_sends_nothing_to_others(
-    attack: Attack, servers: tuple[Server, Server], trained: Path, tmp_path: Path
+    attack: Attack,
+    servers: tuple[Server, Server],
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     order = random.Random(f"{attack.seed} leaving").sample(CASES, len(CASES))
     entity, settings, corpus = order[attack.number]
@@ -131,9 +135,13 @@ def test_a_saved_configuration_sends_nothing_to_others(
     for name, content in SETTINGS[settings].items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content.format(trap=trap.url))
-    caches = {"GYRAL_CACHE": str(cache_directory()), "MPLCONFIGDIR": matplotlib.get_configdir()}
-    key = {"WANDB_BASE_URL": mine.url, "WANDB_API_KEY": "0" * 40, "WANDB_INIT_TIMEOUT": "20", "WANDB_MODE": None}
-    ended = spawn("-P", "-m", "gyral", "train", "resume=run", cwd=tmp_path, HOME=str(tmp_path), **key, **caches)
+    key = {"WANDB_BASE_URL": mine.url, "WANDB_API_KEY": "0" * 40, "WANDB_INIT_TIMEOUT": "20", "HOME": str(tmp_path)}
+    for name, value in {**key, "GYRAL_CACHE": str(cache_directory())}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    ended = invoke("resume=run")
+    wandb.teardown()
     where = f"{entity}, {settings}, {corpus}: {ended.err}"
     assert ended.status == 0, where
     assert not trap.received, where
