@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from gyral.runs.directory import add_defaults
+from gyral.config.roles import add_defaults
 from tests.helpers.running import SMALL_COPY, invoke
 
 

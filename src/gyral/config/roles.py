@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
+from inspect import Parameter
 from typing import Any
 
+from hydra.utils import get_object
+
 from gyral.config.plain import flatten
+from gyral.core.signatures import parameters_of
 
 REQUIRED = ("task", "model", "optimizer", "trainer")  # sections of the configuration, each with a group of choices
 SECTIONS = (*REQUIRED, "scheduler", "callbacks", "logger")  # an optional section, and two sections of sections
@@ -87,3 +91,22 @@ def first_difference(saved: dict[str, Any], wanted: dict[str, Any]) -> str | Non
         if saved.get(key) != wanted.get(key):
             return f"{key} is {saved.get(key)} there and {wanted.get(key)} here"
     return None
+
+
+def add_defaults(saved: Any, wanted: Any) -> Any:
+    """Return a saved configuration, completed with options of a wanted configuration that have their default value.
+
+    A class may have gained an option since the run started. Its default in the constructor is not a difference between
+    the configurations. Both configurations are plain containers.
+    """
+    if not isinstance(saved, dict) or not isinstance(wanted, dict):
+        return saved
+    completed = {key: add_defaults(value, wanted.get(key)) for key, value in saved.items()}
+    missing = [key for key in wanted if key not in saved]
+    if missing and wanted.get("_target_") == saved.get("_target_") is not None:
+        parameters = parameters_of(get_object(wanted["_target_"])) or {}
+        for key in missing:
+            default = parameters[key].default if key in parameters else Parameter.empty
+            if (list(default) if isinstance(default, tuple) else default) == wanted[key]:  # saved as a list
+                completed[key] = wanted[key]
+    return completed

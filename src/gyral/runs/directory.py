@@ -8,20 +8,18 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from inspect import Parameter
 from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.overrides import undefer_option
 from gyral.config.plain import as_config, plain_values
 from gyral.config.resolvers import validation_interval
-from gyral.config.roles import PROCESS, first_difference, identity_of, key_of, role_of
+from gyral.config.roles import PROCESS, add_defaults, first_difference, identity_of, key_of, role_of
 from gyral.config.trust import check_names
 from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError, UserError, hide_passwords, printable
@@ -30,7 +28,6 @@ from gyral.core.inputs import find_fault
 from gyral.core.locks import lock_file
 from gyral.core.measures import LARGEST, Measure, Remark
 from gyral.core.progress import LogFile
-from gyral.core.signatures import parameters_of
 from gyral.runs.data_files import (
     check_digests,
     digests,
@@ -104,31 +101,27 @@ class Run:
     def check_data(self) -> None:
         """Check that the data that the configuration names are those with which the run has started.
 
-        A run of an earlier version has no digests of its data, and is not checked.
+        A line says which of them `foreign_data` returns, before they are read.
 
         Raises:
             OptionError: an option names other data, or no file.
         """
-        if (self.directory / PROVENANCE).is_file():
-            saved = read_provenance(self.directory).get("data") or {}
-            check_digests(plain_values(self.config), saved, self.directory, starts=self.checkpoint is None)
+        check_digests(plain_values(self.config), self._digests(), self.directory, starts=self.checkpoint is None)
+        for key, value in self.foreign_data().items():
+            said = f"named by the configuration in {self.directory}, not by you; its text is not logged"
+            log.warning("%s=%s: %s", key, value, said)
 
     def foreign_data(self) -> dict[str, Any]:
         """Return the options that name data which the author of a saved run need not have had, by key."""
         if not self.is_saved:
             return {}
-        has_origin = (self.directory / PROVENANCE).is_file()
-        saved = (read_provenance(self.directory).get("data") or {}) if has_origin else {}
-        found = foreign_options(plain_values(self.config), saved, self.directory)
+        found = foreign_options(plain_values(self.config), self._digests(), self.directory)
         return {key: value for key, value in found.items() if key not in self.given}
 
-    def announce_foreign_data(self) -> None:
-        """Say in one line each what `foreign_data` returns, before it is read."""
-        where = self.directory
-        for key, value in self.foreign_data().items():
-            log.warning(
-                "%s=%s: named by the configuration in %s, not by you; its text is not logged", key, value, where
-            )
+    def _digests(self) -> dict[str, str]:
+        """Return the digests of the data with which the run has started; a run of an earlier version has none."""
+        has_origin = (self.directory / PROVENANCE).is_file()
+        return (read_provenance(self.directory).get("data") or {}) if has_origin else {}
 
     def finish(self, results: dict[str, Any]) -> None:
         """Mark the run as DONE, with its final metrics."""
@@ -417,7 +410,6 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
         run = Run(directory, wanted, run.results, run.checkpoint)
     if run.results is None:
         run.check_data()
-        run.announce_foreign_data()
         saved, current = read_provenance(directory).get("git_commit"), git_commit()
         code = "" if saved == current else f" (started with commit {saved}, now {current})"
         start = f"Resuming from {run.checkpoint}" if run.checkpoint else "No checkpoint found; starting from step 0"
@@ -501,25 +493,6 @@ def _write_length(run: Run) -> None:
     overrides = [*kept, f"{BUDGET}={run.config.trainer.max_steps}"]
     write_yaml(run.directory / OVERRIDES, OmegaConf.create(overrides))
     write_config(run.directory / CONFIG, plain_values(run.config))
-
-
-def add_defaults(saved: Any, wanted: Any) -> Any:
-    """Return a saved configuration, completed with options of a wanted configuration that have their default value.
-
-    A class may have gained an option since the run started. Its default in the constructor is not a difference between
-    the configurations. Both configurations are plain containers.
-    """
-    if not isinstance(saved, dict) or not isinstance(wanted, dict):
-        return saved
-    completed = {key: add_defaults(value, wanted.get(key)) for key, value in saved.items()}
-    missing = [key for key in wanted if key not in saved]
-    if missing and wanted.get("_target_") == saved.get("_target_") is not None:
-        parameters = parameters_of(get_object(wanted["_target_"])) or {}
-        for key in missing:
-            default = parameters[key].default if key in parameters else Parameter.empty
-            if (list(default) if isinstance(default, tuple) else default) == wanted[key]:  # saved as a list
-                completed[key] = wanted[key]
-    return completed
 
 
 def check_resume(config: DictConfig, directory: Path) -> None:

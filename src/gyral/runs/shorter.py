@@ -9,7 +9,7 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 
 from gyral.config.plain import as_config, plain_values
-from gyral.config.roles import first_difference, identity_of
+from gyral.config.roles import add_defaults, first_difference, identity_of
 from gyral.core.errors import UserError
 from gyral.core.files import copy_folder, remove
 from gyral.core.ranks import launched
@@ -24,7 +24,6 @@ from gyral.runs.directory import (
     LOG,
     WANDB,
     Run,
-    add_defaults,
     check_links,
     lengthened,
     read_saved_run,

@@ -414,7 +414,6 @@ def load(
         run = Run(path.absolute().parent.parent, read_saved_config(path, trust), is_saved=True)
         run = with_data_at(run, data or {})
         run.check_data()
-        run.announce_foreign_data()
         return _load_task(run.config, path)[0]
     return load_trained(with_data_at(load_run(path, trust), data or {}), checkpoint)[0]
 
@@ -422,7 +421,6 @@ def load(
 def load_trained(run: Run, checkpoint: str) -> tuple[Task, int]:
     """Return the trained task of a run, as `load` does, and the number of optimizer steps of the checkpoint."""
     run.check_data()
-    run.announce_foreign_data()
     return _load_task(run.config, choose_checkpoint(run.directory, checkpoint))
 
 
