@@ -3,6 +3,7 @@ PYTHON ?= python3
 ARGS ?= model=rum task=copy
 CORPORA ?= ptb text8 enwik8 babi
 GPU ?= json=benchmarks/records/gpu.json
+SWEEP ?= out=outputs
 SEED ?= 0
 ATTACKS ?= tests/faults
 CASES ?= cluster
@@ -12,7 +13,7 @@ RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-all test-faults test-mutations test-cluster test-cluster-install wheel lint format docs results bench gpu data clean
+.PHONY: help install train test test-all test-faults test-mutations test-cluster test-cluster-install wheel lint format docs results bench gpu gpu-wheels gpu-sweep data clean
 
 help:  ## print these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -77,6 +78,12 @@ bench: $(INSTALLED)  ## measure speed and memory of all cells and of torch.nn
 
 gpu:  ## test and measure on a CUDA GPU with torch, triton and pytest of $(PYTHON), in 380 seconds
 	@PYTHONPATH=src $(PYTHON) -m benchmarks.gpu $(GPU)
+
+gpu-wheels: $(INSTALLED)  ## download the packages of gpu-sweep into .wheels
+	@$(RUN) -m benchmarks.gpu_sweep collect
+
+gpu-sweep:  ## train on a GPU, 16 runs at a time, with torch of $(PYTHON) and .wheels; SWEEP="out=outputs jobs=8"
+	@PYTHONPATH=src $(PYTHON) -m benchmarks.gpu_sweep run $(SWEEP)
 
 data: $(INSTALLED)  ## download the corpora into data/ or DATA_DIR; CORPORA=ptb downloads one
 	@$(VENV)/bin/gyral fetch $(CORPORA)
