@@ -5,12 +5,14 @@ Usage: PYTHONPATH=src python -m benchmarks.gpu [key=value …], or make gpu
   json=gpu.json       file of the results, written after each of them; default: benchmarks/records/gpu.json
   seconds=380         for everything; rows that would begin later are cut
   tests=190           of these for the tests and comparisons; 0 skips the tests
+  check=60            for a comparison, which compiles kernels; one that takes longer is stopped and named
   model=RUM,GRU       cells; default: all, and the layers of torch
   precision=float32   float32 without TF32; also: bfloat16 and float16, with autocast
   size=128x53x50,…    batch x time steps x hidden size; default: also 8x1024x128 and 128x150x250
   input=36            size of the inputs
   repeat=20           rounds; a time is the median over the rounds. Slow rows run fewer rounds, at least 3
   device=cuda         cpu tries everything but the GPU itself, with Triton's interpreter
+  commit=…            the commit of this tree, where git does not know it, as in a copy
 
 First, in parallel: the tests, and for each row a comparison with the float64 reference of its cell and a count of its
 launches; this compiles all kernels. Then, one after another: the ceilings of the card, and for each row the times on
@@ -40,8 +42,9 @@ from benchmarks.gpu_workers import GRACE, Request, answers
 from benchmarks.provenance import ROOT, provenance
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
+from gyral.core.measures import percent
 
-CHECK, MEASURE = 60.0, 30.0  # seconds of a comparison and of a row: what takes longer is stopped
+MEASURE = 30.0  # seconds of a row: one that takes longer is stopped
 ALONE = 30.0  # seconds of the tests of times
 SHORT_STEP = 10_000  # kernels of a training step that also runs at its full size in the comparison, to be counted
 SLOW = 0.4  # seconds of a training step that is measured in a single round
@@ -58,12 +61,14 @@ class Settings(NamedTuple):
     json: str = str(ROOT / "benchmarks" / "records" / "gpu.json")
     seconds: int = 380
     tests: int = 190
+    check: int = 60
     model: tuple[str, ...] = ()
     precision: tuple[str, ...] = ("float32",)
     size: tuple[str, ...] = tuple(map(launches.name_of, gpu_rows.SIZES))
     input: int = gpu_rows.INPUT
     repeat: int = 20
     device: str = "cuda"
+    commit: str = ""
 
 
 def parse(arguments: Sequence[str]) -> Settings:
@@ -181,7 +186,7 @@ class Run:
     def everything(self) -> int:
         """Test, compare and measure; return the exit status."""
         settings, results = self.settings, self.results
-        deadline = self.start + (settings.tests or settings.seconds // 2)
+        deadline = self.start + (settings.tests or max(settings.check, settings.seconds // 2))
         processes = max(1, (os.cpu_count() or 1) // 2)
         with ThreadPoolExecutor(1) as pool:
             tests = None
@@ -205,10 +210,10 @@ class Run:
 
     def check(self, processes: int, deadline: float) -> dict[Case, dict[str, Any]]:
         """Compare all cases with their references; return the answers."""
-        requests = [
-            Request("benchmarks.gpu_rows.check", (case, self.settings.device, launches_of(case) <= SHORT_STEP), CHECK)
-            for case in self.cases
-        ]
+        requests = []
+        for case in self.cases:
+            arguments = case, self.settings.device, launches_of(case) <= SHORT_STEP
+            requests.append(Request("benchmarks.gpu_rows.check", arguments, self.settings.check))
         found = dict(answers(requests, processes, deadline))
         # several processes share the memory of the GPU
         again = [index for index, each in found.items() if each and "OutOfMemory" in each.get("failure", "")]
@@ -291,14 +296,19 @@ def line(row: dict[str, Any]) -> str:
     if "train_ms" not in row:
         return f"{name:<44} {row['failure']}"
     device, share = (row.get(key) or float("nan") for key in ("device_ms", "of_bound"))
-    figures = f"{row['path']:<14.14} {row.get('launches') or '–':>5} {row['train_ms']:8.2f} {device:8.2f} {share:6.1%}"
+    times = f"{row['train_ms']:8.2f} {device:8.2f} {percent(share, 1):>7}"
+    figures = f"{row['path']:<14.14} {row.get('launches') or '–':>5} {times}"
     return f"{name:<44} {figures} {row['train_to_gru']:6.2f}"
 
 
 def conditions(settings: Settings, arguments: Sequence[str]) -> dict[str, Any]:
     """Return the command, the GPU and the versions."""
     given = [f"json={Path(settings.json).name}" if each.startswith("json=") else each for each in arguments]
-    found = {"command": " ".join(("python -m benchmarks.gpu", *given)), **settings._asdict(), **provenance()}
+    found = {
+        "command": " ".join(("python -m benchmarks.gpu", *given)),
+        **settings._asdict(),
+        **provenance(settings.commit),
+    }
     del found["json"]
     found |= {"python": platform.python_version(), "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     for name in ("triton", "fla"):
@@ -336,6 +346,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     # of all processes that this one starts
     os.environ |= {"TRITON_INTERPRET": str(int(settings.device == "cpu")), "OMP_NUM_THREADS": "1"}
+    os.environ["TRITON_CACHE_AUTOTUNING"] = "1"  # the process that measures a row takes what its comparison has chosen
     return Run(settings, arguments).everything()
 
 

@@ -4,6 +4,7 @@ import gc
 import inspect
 import re
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from functools import cache, partial
@@ -174,8 +175,10 @@ def profiled(step: Callable[[], None]) -> dict[str, Any]:
 
     A graph is one launch of many kernels.
     """
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        step()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*Profiler clears events")  # at the end of a cycle: there is only one
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            step()
     times: Counter[str] = Counter()
     launches = kernels = 0
     for event in profile.profiler.kineto_results.events():

@@ -14,15 +14,19 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def provenance() -> dict[str, Any]:
-    """Return the machine, the version of torch, the commit of this repository and the date."""
+def provenance(given: str = "") -> dict[str, Any]:
+    """Return the machine, the version of torch, the commit of this repository and the date.
+
+    Args:
+        given: The commit, where git does not know it, as in a copy of the tree.
+    """
     file = Path("/proc/cpuinfo")
     names = re.findall(r"model name\s*: (.*)", file.read_text(encoding="utf-8")) if file.exists() else []
     return {
         "cpu": names[0] if names else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "torch": torch.__version__,
-        "commit": commit(),
+        "commit": given or commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

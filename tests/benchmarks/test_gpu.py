@@ -51,8 +51,10 @@ def test_a_row_for_every_model_and_the_conditions(monkeypatch, tmp_path, capsys)
     # without AVX-512, torch.nn.LSTM refuses autocast on a CPU
     precisions = ["float32", "bfloat16"] if torch.ops.mkldnn._is_mkldnn_bf16_supported() else ["float32"]
     models = [*THREE, "torch.nn.GRU"]
-    status, results = run(monkeypatch, tmp_path, f"model={','.join(models)}", f"precision={','.join(precisions)}")
+    arguments = f"model={','.join(models)}", f"precision={','.join(precisions)}", "commit=1a6d4d24"
+    status, results = run(monkeypatch, tmp_path, *arguments)
     assert status == 0
+    assert results["about"]["commit"] == "1a6d4d24"
     assert {"command", "torch", "triton", "python", "cuda", "cudnn", "commit", "date"} <= results["about"].keys()
     assert results["ceilings"].keys() == {"copy", "float32", "tf32", "bfloat16"}
     rows = {(row["model"], row["precision"]): row for row in results["rows"]}
