@@ -26,16 +26,16 @@ CHOSEN = (*SECTIONS, "launcher", *tables.SERVED, "debug")  # all groups of conf/
 
 
 def user_config_path() -> Path | None:
-    """Return the folder conf/ of the current directory, or None if it does not exist, is Gyral's, or is not trusted."""
+    """Return the folder conf/ of the current directory, or None if it does not exist, is Gyral's, or not the user's."""
     folder = Path.cwd() / "conf"
     is_users = folder.is_dir() and folder.resolve() != Path(CONFIG_PATH).resolve()
-    return folder if is_users and own_modules.is_trusted(folder.parent) else None
+    return folder if is_users and own_modules.is_own(folder.parent) else None
 
 
 def add_user_modules() -> None:
     """Make modules in the current directory importable, after all others, if it is the user's and has conf/."""
     folder = user_config_path()
-    if folder is not None and own_modules.is_own(folder.parent) and str(folder.parent) not in sys.path:
+    if folder is not None and str(folder.parent) not in sys.path:
         sys.path.append(str(folder.parent))
 
 

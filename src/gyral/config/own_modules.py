@@ -58,11 +58,6 @@ def words() -> tuple[str, ...]:
     return _Command.words
 
 
-def is_trusted(directory: Path) -> bool:
-    """Return whether the folder conf/ of the current directory may be used: it is own, or `trust` is given."""
-    return is_own(directory) or bool(_trusted(_Command.words))
-
-
 def is_own(directory: Path) -> bool:
     """Return whether the current directory, which has a folder conf/, counts as the user's own."""
     return _is_own(directory, _Command.words)
