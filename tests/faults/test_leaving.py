@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 
 from gyral.core.cache import cache_directory
 from gyral.runs.directory import load_run
+from gyral.runs.wandb_key import user_settings
 from tests.helpers.attacks import Attack
 from tests.helpers.running import SMALL_TEXT, invoke, train
 
@@ -176,3 +177,14 @@ def test_data_below_the_working_directory_are_its_own_but_not_below_home(
     for home in (trained.parent, trained, tmp_path / "home"):
         monkeypatch.setenv("HOME", str(home))
         assert list(load_run(tmp_path / "run").foreign_data()) == ["task.corpus.path"]
+
+
+def test_no_part_of_wandb_reads_the_settings_of_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wandb").mkdir()
+    (tmp_path / "wandb" / "settings").write_text("[default]\nbase_url = http://127.0.0.1:9\n")
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert user_settings().base_url != "http://127.0.0.1:9"
+        assert wandb.Settings().read_system_settings().all().get("base_url") != "http://127.0.0.1:9"

@@ -5,7 +5,6 @@ import logging
 import os
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from gyral.core.errors import one_line
 
@@ -13,6 +12,13 @@ log = logging.getLogger(__name__)
 
 STEPS = "steps"  # the metric that is the x axis: number of optimizer steps taken
 KEYLESS = ("offline", "dryrun", "disabled")  # the modes in which wandb needs no key, and sends nothing
+
+
+class _Unread(property):
+    """The path of the settings of the current directory, which is that of an empty file for all parts of wandb."""
+
+    def __get__(self, settings: Any, owner: Any = None) -> Any:
+        return self if settings is None else os.devnull
 
 
 def user_settings() -> Any:
@@ -23,10 +29,13 @@ def user_settings() -> Any:
     """
     import wandb
 
-    mode = _mode_here(Path(wandb.Settings().settings_workspace))
+    workspace: Any = vars(wandb.Settings)["settings_workspace"]
+    if not isinstance(workspace, _Unread):
+        workspace = _Unread(workspace.fget)
+        wandb.Settings.settings_workspace = workspace  # from now on: `wandb.Api` of some versions reads it again
+    mode = _mode_here(Path(workspace.fget(wandb.Settings())))
     given: dict[str, Any] = {} if mode is None or "WANDB_MODE" in os.environ else {"mode": mode}
-    with patch.object(wandb.Settings, "settings_workspace", property(lambda _: os.devnull)):
-        return wandb.setup(wandb.Settings(silent=True, **given)).settings
+    return wandb.setup(wandb.Settings(silent=True, **given)).settings
 
 
 def _mode_here(path: Path) -> str | None:
