@@ -187,7 +187,7 @@ class Run:
         """Test, compare and measure; return the exit status."""
         settings, results = self.settings, self.results
         deadline = self.start + (settings.tests or max(settings.check, settings.seconds // 2))
-        processes = max(1, (os.cpu_count() or 1) // 2)
+        processes = max(1, (os.cpu_count() or 1) // (2 if settings.tests else 1))
         with ThreadPoolExecutor(1) as pool:
             tests = None
             if settings.tests > 0:

@@ -1,7 +1,7 @@
 """A sweep of `gyral train` on a machine with a GPU, torch and no network: the packages that it needs come along.
 
-Usage: python -m benchmarks.gpu_sweep collect [wheels=.wheels] [python=3.12]     with a network: downloads the packages
-       PYTHONPATH=src python -m benchmarks.gpu_sweep run [key=value …]           on the machine with the GPU
+    python -m benchmarks.gpu_sweep collect                 where there is a network: downloads the packages
+    PYTHONPATH=src python -m benchmarks.gpu_sweep run      on the machine with the GPU
 
   wheels=.wheels    folder of the packages; run installs them into a temporary folder. wheels= : they are installed
   python=3.12       version of Python on that machine, which has an x86-64 processor and Linux
