@@ -127,6 +127,22 @@ def test_links_within_a_run_directory_and_of_wandb_are_allowed(finished: Path, t
     assert ended.status == 0, ended
 
 
+@pytest.mark.parametrize("words", [("train", "resume=wandb"), ("evaluate", "run=wandb")])
+def test_links_out_of_a_run_that_is_named_wandb_are_refused(
+    words: tuple[str, ...], finished: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished / "run", tmp_path / "wandb")
+    (tmp_path / "users").write_text("kept")
+    (tmp_path / "wandb" / "DONE").unlink()
+    (tmp_path / "wandb" / "train.log").unlink(missing_ok=True)
+    (tmp_path / "wandb" / "train.log").symlink_to(tmp_path / "users")
+    entry, *given = words
+    ended = forks.run(*given, entry=entry, directory=tmp_path, limit=30)
+    assert (tmp_path / "users").read_text() == "kept", ended
+    assert ended.status == 1, ended
+    assert "train.log is a link" in ended.error, ended
+
+
 def link(run: Path, kind: str, users: Path) -> None:
     """Make the links of a kind in a run directory."""
     for place, target in {**WITHIN, **OUTSIDE}[kind]:

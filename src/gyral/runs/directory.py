@@ -205,7 +205,7 @@ def check_links(directory: Path, option: str) -> None:
     """
     own = directory.resolve()
     for folder, folders, files in os.walk(directory):
-        if Path(folder).name == WANDB:
+        if Path(folder).name == WANDB and Path(folder) != directory:  # a run may have this name, too
             folders.clear()
             continue
         for path in (Path(folder, name) for name in (*folders, *files)):
