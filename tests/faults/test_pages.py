@@ -16,6 +16,7 @@ import yaml
 from markdown_it import MarkdownIt
 from omegaconf import OmegaConf
 
+from gyral.core.console import make_console
 from gyral.core.files import FORMULAS, plain_text
 from gyral.figures import common
 from gyral.reports.render import files, latex, terminal
@@ -78,7 +79,7 @@ def render(directory: Path) -> dict[str, str]:
         path = directory.parent / f"report{suffix}"
         files.write(path, "Title", sections, told, with_runs=True)
         rendered[suffix] = path.read_bytes().decode()
-    console = terminal.make_console(io.StringIO())
+    console = make_console(io.StringIO())
     for section in sections:
         terminal.print_section(console, section, with_runs=True)
     rendered["terminal"] = console.file.getvalue()  # type: ignore[attr-defined]

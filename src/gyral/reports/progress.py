@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.console import Group
 from rich.text import Text
 
-from gyral.core.console import Live
+from gyral.core.console import Live, make_console
 from gyral.reports.render import terminal
 from gyral.reports.sweep_report import collect
 from gyral.runs.run_record import RunRecord
@@ -22,7 +22,7 @@ def watch(where: str, only: Sequence[str] = ()) -> None:
     Args:
         where, only: as in `gyral.reports.sweep_report.collect`.
     """
-    console = terminal.make_console()
+    console = make_console()
     known: dict[str, RunRecord] = {}
     last = ""
     with Live(console=console, auto_refresh=False, screen=console.is_terminal, vertical_overflow="ellipsis") as live:

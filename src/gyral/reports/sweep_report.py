@@ -7,6 +7,7 @@ from typing import Any
 from gyral.config.groups import served
 from gyral.config.overrides import plain
 from gyral.core.commands import program, typed
+from gyral.core.console import make_console
 from gyral.core.errors import OptionError, UserError
 from gyral.plotting.sizes import SUFFIXES as FIGURE_SUFFIXES
 from gyral.reports import catalogue
@@ -116,7 +117,7 @@ def print_comparison(name: str | None, directory: Path) -> None:
         return
     if not any(section.records for section in sections):  # no job has written a run; the sweep lists the reasons
         return
-    console = terminal.make_console()
+    console = make_console()
     terminal.print_lines(console, [""])
     for section in sections:
         for table in section.tables:
@@ -169,7 +170,7 @@ def report_sweep(
     options_of_runs: dict[str, Any] = {"everything": everything, "only": only, "missing": missing, "beside": beside}
     sections, notes, _ = collect(where, logs=logs, **options_of_runs)
     shown = choose_columns(sections, columns) if columns else sections
-    console = terminal.make_console()
+    console = make_console()
     for section in shown:
         terminal.print_section(console, section, with_runs)
     terminal.print_lines(console, notes)

@@ -7,7 +7,6 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from gyral.core.console import Console
-from gyral.core.console import make_console as make_console  # for the other modules of reports
 from gyral.core.errors import printable
 from gyral.reports.render.text import labelled_runs, run_line
 from gyral.reports.tables.sections import Section, describe_stopped
