@@ -78,6 +78,13 @@ def check_tensor(place: str, saved: Any, fresh: Tensor) -> None:
         _require(same, place, f"of {saved.dtype}", f"of {fresh.dtype}")
 
 
+def check_methods(place: str, saved: Mapping[Any, Any], owner: Any) -> None:
+    """Check that no entry of a state, which becomes an attribute of an object, takes the place of a method."""
+    for name in saved:
+        if callable(getattr(type(owner), str(name), None)):
+            raise FormError(f"{place} has an entry {name}, which is a method")
+
+
 def _require(holds: bool, place: str, found: Any, allowed: str) -> None:
     if not holds:
         shown = f"a {type(found).__name__}" if isinstance(found, Tensor | Mapping | list | tuple) else str(found)

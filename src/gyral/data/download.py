@@ -202,7 +202,7 @@ def _unpacked(archive: Path) -> Iterator[IO[bytes]]:
         is_packed = content.read(2) == b"\x1f\x8b"
         content.seek(0)
         unpacked = gzip.GzipFile(fileobj=content) if is_packed else content
-        yield io.BufferedReader(BoundedReader(unpacked, LARGEST))  # type: ignore[arg-type]
+        yield io.BufferedReader(BoundedReader(unpacked, LARGEST))
 
 
 @contextmanager

@@ -29,13 +29,13 @@ def user_settings() -> Any:
     """
     import wandb
 
-    workspace: Any = vars(wandb.Settings)["settings_workspace"]
+    settings: Any = wandb.Settings
+    workspace: Any = vars(settings)["settings_workspace"]
+    mode = _mode_here(Path(workspace.fget(settings())))
     if not isinstance(workspace, _Unread):
-        workspace = _Unread(workspace.fget)
-        wandb.Settings.settings_workspace = workspace  # from now on: `wandb.Api` of some versions reads it again
-    mode = _mode_here(Path(workspace.fget(wandb.Settings())))
+        settings.settings_workspace = _Unread(workspace.fget)  # for good: `wandb.Api` of some versions reads it again
     given: dict[str, Any] = {} if mode is None or "WANDB_MODE" in os.environ else {"mode": mode}
-    return wandb.setup(wandb.Settings(silent=True, **given)).settings
+    return wandb.setup(settings(silent=True, **given)).settings
 
 
 def _mode_here(path: Path) -> str | None:

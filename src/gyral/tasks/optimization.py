@@ -10,7 +10,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from gyral.core.checks import check_choice, check_real
 from gyral.core.errors import OptionError
-from gyral.core.forms import FormError, check_form
+from gyral.core.forms import check_form, check_methods
 
 SchedulerFactory = Callable[..., LRScheduler]
 
@@ -129,9 +129,7 @@ class Optimization:
             fresh = self._make_scheduler(torch.optim.SGD([weight], lr=1.0))
             known = {name: value for name, value in fresh.state_dict().items() if not isinstance(value, list)}
             check_form("plateau", self._plateau_state, known)
-            for name in self._plateau_state:
-                if callable(getattr(fresh, str(name), None)):
-                    raise FormError(f"plateau has an entry {name}, which is a method")
+            check_methods("plateau", self._plateau_state, fresh)
 
 
 def _check_epsilon(optimizer: Optimizer) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from gyral.core.errors import OptionError, one_line
-from gyral.core.forms import FormError, as_rate, check_form, check_number, check_tensor
+from gyral.core.forms import FormError, as_rate, check_form, check_methods, check_number, check_tensor
 from gyral.training.callbacks.checkpoints import Checkpoints
 
 OPTION = "checkpoint"
@@ -47,7 +47,7 @@ def guard_restoring(trainer: Trainer) -> None:
             schedules = [config.scheduler for config in trainer.lr_scheduler_configs]
             check_form("lr_schedulers", checkpoint["lr_schedulers"], [each.state_dict() for each in schedules])
             for schedule, state in zip(schedules, checkpoint["lr_schedulers"], strict=True):
-                _check_methods(schedule, state)
+                check_methods("lr_schedulers", state, schedule)
             for optimizer, state in zip(trainer.optimizers, checkpoint["optimizer_states"], strict=True):
                 _check_states(optimizer, state)
             restore_training()
@@ -92,13 +92,6 @@ def _check_counts(place: str, content: Any) -> None:
             _check_counts(f"{place}.{name}", value)
     elif content is not None and not isinstance(content, bool):
         check_number(place, content, 0)
-
-
-def _check_methods(schedule: Any, state: dict[str, Any]) -> None:
-    """Check that no entry of a state, which becomes an attribute, takes the place of a method."""
-    for name in state:
-        if callable(getattr(type(schedule), str(name), None)):
-            raise FormError(f"lr_schedulers has an entry {name}, which is a method")
 
 
 def _check_options(optimizer: Optimizer) -> None:
