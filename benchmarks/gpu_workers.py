@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 REPORT = 12  # last lines of a traceback that are kept
 GRACE = 10.0  # seconds after the deadline, at which a request that runs is stopped
 
-
 Answer = dict[str, Any]
 
 

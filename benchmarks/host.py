@@ -11,6 +11,7 @@ processes on the machine change them less.
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -125,13 +126,21 @@ def start(folder: Path, seconds: float) -> tuple[Any, list[str]]:
     return process, json.loads(process.stdout.readline())
 
 
-def main(arguments: list[str]) -> None:
-    """Print a table of medians."""
-    options = dict(argument.split("=", 1) for argument in arguments)
-    folders = {"here": Path(__file__).parents[1]}
-    if "base" in options:
-        folders["base"] = Path(options["base"])
-    seconds = float(options.get("seconds", 0.1))
+def main(arguments: list[str]) -> int:
+    """Print a table of medians; return the exit status."""
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return 0
+    folders, seconds = {"here": Path(__file__).parents[1]}, 0.1
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key == "base" and Path(value, "src", "gyral").is_dir():
+            folders["base"] = Path(value)
+        elif key == "seconds" and re.fullmatch(r"\d*\.?\d+", value):
+            seconds = float(value)
+        else:
+            print(f"{argument}: must be base=<folder of a checkout> or seconds=<number>", file=sys.stderr)
+            return 2
     started = {name: start(folder, seconds) for name, folder in folders.items()}
     names = started["here"][1]
     times: dict[tuple[str, str], list[float]] = {}
@@ -155,7 +164,8 @@ def main(arguments: list[str]) -> None:
         if (twin := f"torch.nn.{name}") in names:
             line += f"   {ratio(('here', name), ('here', twin)):.2f} × torch.nn"
         print(line)
+    return 0
 
 
 if __name__ == "__main__":
-    serve(float(sys.argv[2])) if sys.argv[1:2] == ["serve"] else main(sys.argv[1:])
+    sys.exit(serve(float(sys.argv[2])) if sys.argv[1:2] == ["serve"] else main(sys.argv[1:]))

@@ -10,6 +10,7 @@ a GPU: its count grows linearly with the steps, and is extrapolated from short s
 import copy
 import json
 import sys
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -141,12 +142,15 @@ def expected(case: Case) -> Count:
     return Count(**found) if found else count(model, *size, case.input)
 
 
-def main() -> int:
-    """Count everything, and write the record."""
+def main(arguments: Sequence[str]) -> int:
+    """Count everything, and write the record; print what this does if there are arguments, which it does not take."""
+    if arguments:
+        print(__doc__)
+        return 0 if {"-h", "--help"} & set(arguments) else 2
     found = {name_of(size): {model: count(model, *size)._asdict() for model in models()} for size in SIZES}
     RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

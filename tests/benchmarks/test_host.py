@@ -71,7 +71,16 @@ def test_calls_and_operations_of_a_small_call(cases: dict[str, Callable[[], Any]
 
 def test_the_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(host, "ROUNDS", 1)
-    host.main(["seconds=0.001"])
+    assert host.main(["seconds=0.001"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 12
     assert "× torch.nn" in lines[1]
+
+
+@pytest.mark.parametrize("argument", ["rounds=3", "seconds=short", "base=no/such/folder", "seconds"])
+def test_a_bad_argument_is_one_line(capsys: pytest.CaptureFixture[str], argument: str) -> None:
+    assert host.main([argument]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"{argument}: must be base=")
+    assert captured.err.count("\n") == 1
