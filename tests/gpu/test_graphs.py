@@ -18,12 +18,12 @@ from gyral.cells.dynamic_conv import DynamicConvCell
 from gyral.nn.choice import Choice
 from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.recurrent import Recurrent
+from tests.gpu.test_gpu import B, N, T, X, assert_close
 
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU", allow_module_level=True)
 
 DEVICE = torch.device("cuda")
-T, B, X, N = 21, 5, 3, 12
 MODELS = gpu_rows.models()
 RECORDED = [name for name, make in MODELS.items() if getattr(make.func, "fused_operator", None) is not None]
 
@@ -54,12 +54,6 @@ def results(module: Recurrent, seed: int, kind: str = "whole", dtype: torch.dtyp
     total = torch.stack([leaf.double().sin().sum() for leaf in found if leaf.requires_grad]).sum()
     wanted = [inputs, *module.parameters()]
     return [*found, *torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True)]
-
-
-def assert_close(found: list[Tensor], expected: list[Tensor], tolerance: float) -> None:
-    for one, other in zip(found, expected, strict=True):
-        error, size = (one.double() - other.double()).norm(), other.double().norm()
-        assert error <= tolerance * max(size, 1.0), f"error {error:.1e} of {size:.1e}"
 
 
 @pytest.mark.parametrize("model", RECORDED)
