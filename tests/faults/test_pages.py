@@ -151,6 +151,7 @@ def write_search(path: Path, text: str) -> list[list[str]]:
 def write_metrics(path: Path, text: str) -> list[list[str]]:
     """Write metrics and continue the file, as a resumed run does."""
     MetricsFile(path).log_metrics({text: -1.5, "-0.975": math.nan}, 0)
+    path.write_bytes(path.read_bytes().replace(b"-1.5,", b"-1.50,"))  # as a spreadsheet may save it
     resumed = MetricsFile(path, resumed_at=1)
     resumed.log_metrics({text: -1e-07}, 1)
     resumed.log_metrics({text: 2.0, f"{text}2": -math.inf}, 2)
@@ -158,7 +159,7 @@ def write_metrics(path: Path, text: str) -> list[list[str]]:
     assert logged_metrics(path.parent) == heads[1:]
     assert read_metrics(path.parent, text) == ([1, 2, 3], [-1.5, -1e-07, 2.0])
     assert common.read_numbers(path.parent, path.name, "none")[0] == heads
-    return [heads, ["0", "-1.5", "nan", ""], ["1", "-1e-07", "", ""], ["2", "2.0", "", "-inf"]]
+    return [heads, ["0", "-1.50", "nan", ""], ["1", "-1e-07", "", ""], ["2", "2.0", "", "-inf"]]
 
 
 @pytest.mark.attacks(sampled=4, whole=2 * len(FORMULA_TEXTS))

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from gyral.core.errors import printable
 # Spreadsheets take these signs at the start of a cell, full-width ones too, for the start of a formula.
 FORMULAS = tuple("=+-@\t\r\n＝＋－＠")
 FORMULA = re.compile(rf"[\s']*[{re.escape(''.join(FORMULAS))}]")
+NUMBER = re.compile(r"-(inf|[\d.]+(e[+-]?\d+)?)", re.IGNORECASE | re.ASCII)
 
 _unfinished: set[Path] = set()  # temporary files that a thread writes
 
@@ -172,7 +173,7 @@ def csv_line(values: Iterable[Any], end: str = "\n") -> str:
     """Return a line of CSV. An apostrophe precedes each text that a spreadsheet would take for a formula.
 
     Args:
-        values: the values of the line. Numbers are written as they are.
+        values: the values of the line. Numbers, also as text, are written as they are.
         end: the end of the line.
     """
     line = io.StringIO(newline="")
@@ -185,14 +186,6 @@ def plain_text(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
 
 
-def as_number(text: Any) -> Any:
-    """Return the number that a text is the representation of, so that `csv_line` writes it as it is; else the text."""
-    for kind in (int, float) if isinstance(text, str) else ():
-        with suppress(ValueError):
-            if repr(kind(text)) == text:
-                return kind(text)
-    return text
-
-
 def _without_formula(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
+    is_formula = isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value)
+    return f"'{value}" if is_formula else value

@@ -18,7 +18,7 @@ from gyral.config.instantiation import check_section, make
 from gyral.config.plain import plain_values
 from gyral.config.trust import find_object
 from gyral.core.errors import OptionError, UserError, one_line
-from gyral.core.files import as_number, csv_line, named_in_errors, replace_when_written
+from gyral.core.files import csv_line, named_in_errors, replace_when_written
 from gyral.core.side_outputs import SideOutput, within
 from gyral.core.signatures import parameters_of
 from gyral.runs.directory import METRICS, Run
@@ -100,11 +100,11 @@ class MetricsFile(Logger):
 
     def _write(self, path: Path) -> None:
         with path.open("w", newline="", encoding="utf-8") as file:
-            file.write(csv_line(map(as_number, self.columns), LINE_END))
+            file.write(csv_line(self.columns, LINE_END))
             file.writelines(map(self._line, self.rows))
 
     def _line(self, row: dict[str, Any]) -> str:
-        return csv_line((as_number(row.get(column, "")) for column in self.columns), LINE_END)
+        return csv_line((row.get(column, "") for column in self.columns), LINE_END)
 
 
 class TensorBoard(TensorBoardLogger):
