@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from gyral.config.groups import choices, find_config, list_choices
-from tests.helpers.running import compose_config, invoke
+from gyral.config.groups import add_user_modules, choices, find_config, list_choices
+from tests.helpers.running import ROOT, compose_config, invoke
 
 
 def test_an_unknown_cell_lists_the_cells() -> None:
@@ -88,3 +88,11 @@ def test_a_cell_and_a_task_of_the_user_train(project: Path, monkeypatch: pytest.
     config = (run / "config.yaml").read_text()
     assert "my_cell.MyCell" in config
     assert "my_task.MyTask" in config
+
+
+def test_modules_beside_the_code_are_importable_in_a_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python -m src.train` takes the current directory from the front of the path, as it does elsewhere."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(ROOT))])
+    add_user_modules()
+    assert sys.path[-1] == str(ROOT)

@@ -304,7 +304,6 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
     try:
         GlobalHydra.instance().clear()
         sys.argv = arguments
-        os.environ["PYTHONPATH"] = path_of_modules()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             yield out, err
     finally:
@@ -377,14 +376,9 @@ def train(directory: Path, *arguments: str) -> Path:
     return directory
 
 
-def path_of_modules() -> str:
-    """Return PYTHONPATH with the root: of the current directory, commands import only what PYTHONPATH names."""
-    return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-
-
 def spawn(*arguments: str, cwd: Path = ROOT, **environment: str | None) -> Outcome:
     """Run `python <arguments>` in a new process without a terminal; None removes an environment variable."""
-    variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path_of_modules(), **environment}
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     completed = subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=cwd,

@@ -33,10 +33,14 @@ def user_config_path() -> Path | None:
 
 
 def add_user_modules() -> None:
-    """Make modules in the current directory importable, after all others, if it is the user's and has conf/."""
-    folder = user_config_path()
-    if folder is not None and str(folder.parent) not in sys.path:
-        sys.path.append(str(folder.parent))
+    """Make modules in the current directory importable, after all others, if it is the user's and has conf/.
+
+    So is a checkout of Gyral, where `python -m src.train` runs.
+    """
+    here = Path.cwd()
+    is_checkout = here / "conf" == Path(CONFIG_PATH).resolve()
+    if (is_checkout or user_config_path() is not None) and str(here) not in sys.path:
+        sys.path.append(str(here))
 
 
 def config_folders() -> list[Path]:
