@@ -168,4 +168,7 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(float(sys.argv[2])) if sys.argv[1:2] == ["serve"] else main(sys.argv[1:]))
+    if sys.argv[1:2] == ["serve"]:
+        serve(float(sys.argv[2]))
+    else:
+        sys.exit(main(sys.argv[1:]))

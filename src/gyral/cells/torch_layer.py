@@ -183,7 +183,7 @@ class TorchLayerCell(RecurrentCell):
         return gated.unsupported_reason(weight)
 
     def _has_kernel(self) -> bool:
-        return gated.has_kernel(self._parameters_of("hh")[0]) and self.kernel_unsupported_reason() is None
+        return gated.OPERATOR.is_ready(self._parameters_of("hh")[0]) and self.kernel_unsupported_reason() is None
 
     def layer_unsupported_reason(self, *, starts: bool = False) -> str | None:
         """Return the reason why the layer of torch does not support these options, or None if it does."""

@@ -118,8 +118,10 @@ class Operator:
 
         If the kernels cannot be made ready, one line of the log says so: the last digits of `naive` differ.
         """
-        if kernels_unsupported_reason() is not None:
-            return False
+        return kernels_unsupported_reason() is None and self.is_ready(tensor)
+
+    def is_ready(self, tensor: Tensor) -> bool:
+        """Return `has_kernel` where nothing traces this code that supports functions of torch alone."""
         given = self.kernels.get(tensor.device.type), tensor.device, tensor.dtype
         return is_ready_as_constant(*given) if torch.compiler.is_compiling() else is_ready(*given)
 
