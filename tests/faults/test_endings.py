@@ -100,6 +100,7 @@ def test_the_end_of_a_process_leaves_no_temporary_file_of_a_thread(end: str, tmp
         from pathlib import Path
         from gyral.core.files import replace_when_written
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background lets children ignore it
         started = threading.Event()
 
         def write(temporary):

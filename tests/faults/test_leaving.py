@@ -5,6 +5,7 @@ Each attack resumes a run that logs to a server of Weights & Biases, as far as i
 
 import itertools
 import json
+import os
 import random
 import shutil
 import threading
@@ -139,7 +140,9 @@ def test_a_saved_configuration_sends_nothing_to_others(
     key = {"WANDB_BASE_URL": mine.url, "WANDB_API_KEY": "0" * 40, "WANDB_INIT_TIMEOUT": "20", "HOME": str(tmp_path)}
     for name, value in {**key, "GYRAL_CACHE": str(cache_directory())}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.delenv("WANDB_MODE", raising=False)
+    for name in [name for name in os.environ if name.startswith("WANDB_") and name not in key]:
+        monkeypatch.delenv(name)
+    wandb.teardown()  # what other tests have left
     monkeypatch.chdir(tmp_path)
     ended = invoke("resume=run")
     wandb.teardown()

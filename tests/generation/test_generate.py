@@ -135,6 +135,7 @@ def test_ctrl_c_keeps_the_written_lines_complete(trained: Trained, monkeypatch: 
 
 
 def test_a_closed_pipe_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_line, "leave_out_current_directory", lambda: None)  # of this process
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as closed:
