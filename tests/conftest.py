@@ -67,6 +67,7 @@ def seed() -> None:
 
     torch.default_generator.manual_seed(0)  # torch.manual_seed formats a traceback for each kind of GPU
     torch.set_flush_denormal(False)  # a run that was built in this process has set it
+    os.environ.pop("PYTHONSAFEPATH", None)  # a command that ran in this process has set it
 
 
 @pytest.fixture(scope="session")
