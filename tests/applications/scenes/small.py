@@ -37,4 +37,6 @@ def model_options(required: type, cell: str, size: int) -> tuple[str, ...] | Non
 def effects(task: Any) -> list[Any] | None:
     """Return further values that an option may change, besides the data and the sizes of the model."""
     return [vars(task.data.curriculum)] if isinstance(task, ScenesTask) else None
+
+
 ABSENT = (r"CLEVR_v1\.0: is not a folder",)  # the error without the corpus
