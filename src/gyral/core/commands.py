@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 PACKAGES = str(Path(__file__).resolve().parents[2])  # the directory of the package gyral
-# variables with paths of modules, libraries and headers, of which an empty one is the current directory
+# variables with paths of modules, libraries and headers; an empty entry means the current directory
 PATHS = (
     *("PYTHONPATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "COMPILER_PATH"),
     *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),

@@ -15,8 +15,8 @@ CLOSED = 141  # 128 + SIGPIPE, as shells count: the reader has closed the pipe, 
 class PrintableStream:
     """A stream of text that escapes control characters, see `gyral.core.errors.printable`.
 
-    All that a command prints goes through it: names of files, data, options, errors, warnings and tracebacks. What
-    draws with control characters of its own, as `gyral.core.console` does, writes to `unescaped`.
+    All that a command prints goes through it: names of files, data, options, errors, warnings and tracebacks.
+    `gyral.core.console`, which draws with control characters, writes to `unescaped`.
 
     Attributes:
         unescaped: The stream to which it writes.

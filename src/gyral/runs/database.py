@@ -2,8 +2,8 @@
 
 When SQLite opens a database, it rolls back the transaction of a killed process from the file `<name>-journal`. If that
 journal names another one, as those of transactions over several databases do, SQLite deletes the file of that name,
-wherever it is. It follows links at the places of its own files and writes through them. Views and triggers of the
-database are executed when its tables are read and written, and may never end.
+wherever it is. If a journal is a link, SQLite writes to the file that the link leads to. SQLite executes the views and
+triggers of a database when a program reads and writes its tables, and they may never end.
 """
 
 import os
@@ -33,7 +33,7 @@ class Database(sqlite3.Connection):
 
 
 def check_database(path: Path) -> None:
-    """Check that opening a database changes no other file, and that it executes no statements of its own.
+    """Check that SQLite changes no other file when it opens a database, and that the database has no views or triggers.
 
     A journal that a killed process has left is allowed: SQLite recovers the database from it.
 
