@@ -76,8 +76,8 @@ results: $(INSTALLED)  ## fill in the tables of docs/results from results/record
 bench: $(INSTALLED)  ## measure speed and memory of all cells and of torch.nn
 	@$(RUN) -m benchmarks.cells
 
-gpu:  ## test and measure on a CUDA GPU with torch, triton and pytest of $(PYTHON), in 380 seconds
-	@PYTHONPATH=src $(PYTHON) -m benchmarks.gpu $(GPU)
+gpu:  ## test and measure on a CUDA GPU with torch, triton and pytest of $(PYTHON), in 500 seconds
+	@PYTHONPATH=src:.fla $(PYTHON) -m benchmarks.gpu $(GPU)
 
 gpu-wheels: $(INSTALLED)  ## download the packages of gpu-sweep into .wheels
 	@$(RUN) -m benchmarks.gpu_sweep collect

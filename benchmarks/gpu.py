@@ -3,26 +3,31 @@
 Usage: PYTHONPATH=src python -m benchmarks.gpu [key=value …], or make gpu
 
   json=gpu.json       file of the results, written after each of them; default: benchmarks/records/gpu.json
-  seconds=380         for everything; rows that would begin later are cut
+  seconds=380         for the first part; rows that would begin later are cut
   tests=190           of these for the tests and comparisons; 0 skips the tests
+  second=120          seconds for the second part, half of them for its comparisons; 0 leaves it out
   check=60            for a comparison, which compiles kernels; one that takes longer is stopped and named
   model=RUM,GRU       cells; default: all, and the layers of torch
   precision=float32   float32 without TF32; also: bfloat16 and float16, with autocast
   size=128x53x50,…    batch x time steps x hidden size; default: also 8x1024x128 and 128x150x250
   input=36            size of the inputs
   repeat=20           rounds; a time is the median over the rounds. Slow rows run fewer rounds, at least 3
-  device=cuda         cpu tries everything but the GPU itself, with Triton's interpreter
+  device=cuda         cpu tries everything but the GPU itself, with Triton's interpreter, and one process for the rows
   commit=…            the commit of this tree, where git does not know it, as in a copy
 
 First, in parallel: the tests, and for each row a comparison with the float64 reference of its cell and a count of its
 launches; this compiles all kernels. Then, one after another: the ceilings of the card, and for each row the times on
 the backend that `auto` chooses, beside cuDNN's GRU and LSTM (torch.nn) in the same rounds. The rows with the longest
 CUDA graphs, which take long to record, are left out, as many as it takes for the others to fit into the time; they are
-named. A row that fails is recorded, and the others follow. Exit status: 0 success, 1 a test or a row failed, or the
-time ended before it, 2 a key or value is not allowed, or there is no GPU.
+named. A row that fails is recorded, and the others follow.
+
+If nothing fails, the second part follows, at the size with the most steps: the same models in bfloat16, and GLA and
+DeltaNet with the kernels of flash-linear-attention, which run in these rows alone. Its rows are cut and named where
+the package is missing or the time ends. Exit status: 0 success, 1 a test or a row failed, or the time of the first part
+ended before it, 2 a key or value is not allowed, or there is no GPU.
 """
 
-import importlib
+import importlib.metadata
 import json
 import os
 import platform
@@ -31,28 +36,26 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks import gpu_rows, gpu_tests, launches
+from benchmarks import gpu_plan, gpu_rows, gpu_tests, launches
+from benchmarks.gpu_plan import SHORT_STEP, SLOW, describe, launches_of, names, plan, step_seconds
 from benchmarks.gpu_rows import Case
-from benchmarks.gpu_workers import GRACE, Request, answers
+from benchmarks.gpu_workers import GRACE, Pool, Request
 from benchmarks.provenance import ROOT, provenance
 from gyral.core.checks import check_choice, check_integer
-from gyral.core.errors import OptionError, UserError
+from gyral.core.errors import OptionError, UserError, one_line
 from gyral.core.measures import percent
+from gyral.ops.delta import fla
 
 MEASURE = 30.0  # seconds of a row: one that takes longer is stopped
 ALONE = 30.0  # seconds of the tests of times
-SHORT_STEP = 10_000  # kernels of a training step that also runs at its full size in the comparison, to be counted
-SLOW = 0.4  # seconds of a training step that is measured in a single round
-LONGEST = 100_000  # kernels of a graph: longer ones may take more memory than there is
-NODE = 4e-6  # seconds of a kernel in a graph
-CAPTURE = 100e-6  # seconds to record one, for the graphs of forward and of the training step with their warm-ups
-ROW = 0.9  # seconds of a row beside its own steps, to build it and for the rounds
-SHARE = 0.85  # of the time that is planned
+OPTIONAL = ("tests", "second")  # what 0 leaves out
+NO_TIME = "no time was left"
 
 
 class Settings(NamedTuple):
@@ -61,6 +64,7 @@ class Settings(NamedTuple):
     json: str = str(ROOT / "benchmarks" / "records" / "gpu.json")
     seconds: int = 380
     tests: int = 190
+    second: int = 120
     check: int = 60
     model: tuple[str, ...] = ()
     precision: tuple[str, ...] = ("float32",)
@@ -84,7 +88,9 @@ def parse(arguments: Sequence[str]) -> Settings:
             raise UserError(f"{argument}: must be <key>=<value>, where <key> is one of {', '.join(Settings._fields)}")
         default = Settings._field_defaults[key]
         if isinstance(default, int):
-            given[key] = check_integer(key, int(value) if value.isdecimal() else value, minimum=int(key != "tests"))
+            given[key] = check_integer(
+                key, int(value) if value.isdecimal() else value, minimum=int(key not in OPTIONAL)
+            )
         else:
             given[key] = tuple(value.split(",")) if isinstance(default, tuple) else value
     settings = Settings(**given)
@@ -99,71 +105,22 @@ def parse(arguments: Sequence[str]) -> Settings:
     check_choice("device", settings.device, ("cuda", "cpu"))
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise OptionError("device", "cuda", "torch finds no CUDA GPU here")
-    if not Path(settings.json).absolute().parent.is_dir():
+    path = Path(settings.json).absolute()
+    if path.is_dir() or not path.parent.is_dir():
         raise OptionError("json", settings.json, "must be the path of a file in an existing folder")
     return settings
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of all models: the layers of torch, then the cells."""
-    return *gpu_rows.LAYERS, *gpu_rows.models()
-
-
-class Plan(NamedTuple):
-    """What is measured.
-
-    Attributes:
-        cases: In their order.
-        cut: Cases that are left out, with the reason.
-        seconds: The expected time of the rows.
-    """
-
-    cases: list[Case]
-    cut: list[str]
-    seconds: float
-
-
-def cases(settings: Settings) -> list[Case]:
-    """Return all cases by model, so that every size has rows if the time ends."""
-    found = []
-    for model in settings.model or names():
-        for size in settings.size:
-            batch, steps, hidden = map(int, size.split("x"))
-            found += [Case(model, each, batch, steps, settings.input, hidden) for each in settings.precision]
-    return found
-
-
-def plan(given: Sequence[Case], seconds: float) -> Plan:
-    """Leave out the cases with the longest graphs, as many as it takes for the others to fit into the time."""
-    expected = {case: row_seconds(case) for case in given}
-    cut = []
-    for case in sorted(given, key=launches_of, reverse=True):
-        if launches_of(case) <= LONGEST and sum(expected.values()) <= SHARE * seconds:
-            break
-        cut.append(f"{describe(case)}: its graph has {launches_of(case)} kernels")
-        del expected[case]
-    return Plan(list(expected), cut, sum(expected.values()))
-
-
-def launches_of(case: Case) -> int:
-    """Return the expected launches of a training step, or kernels of its graph."""
-    return launches.expected(case).launches
-
-
-def row_seconds(case: Case) -> float:
-    """Return the expected time of a row."""
-    step = step_seconds(case)
-    return ROW + CAPTURE * launches_of(case) + (10 + (1 if step > SLOW else 3)) * step
-
-
-def step_seconds(case: Case) -> float:
-    """Return the expected time of a training step."""
-    return NODE * launches_of(case)
-
-
-def describe(case: Case) -> str:
-    """Return a case in a few words."""
-    return f"{case.model} {case.precision} {case.batch}x{case.steps}x{case.hidden}"
+def unsupported_reason(device: str, case: Case) -> str | None:
+    """Return the reason why a case of the second part cannot run here, or None if it can."""
+    if case.fla:
+        if device == "cpu":
+            return "flash-linear-attention needs a GPU"
+        try:
+            fla.load()
+        except Exception as error:  # of another package
+            return f"flash-linear-attention cannot be used: {one_line(error)}"
+    return None
 
 
 class Run:
@@ -171,9 +128,15 @@ class Run:
 
     def __init__(self, settings: Settings, arguments: Sequence[str]) -> None:
         self.start = time.monotonic()
-        self.settings, self.cases = settings, cases(settings)
+        self.settings, self.pool, self.is_on_gpu = settings, Pool(), settings.device == "cuda"
         self.results: dict[str, Any] = {"about": conditions(settings, arguments), "ceilings": None, "tests": None}
         self.results |= {"rows": [], "cut": [], "late": []}
+        sizes = [launches.size_of(name) for name in settings.size]
+        self.cases = gpu_plan.first_part(settings.model or names(), settings.precision, sizes, settings.input)
+        following = gpu_plan.second_part(self.cases) if settings.second else []
+        self.following, cut = gpu_plan.separate(following, partial(unsupported_reason, settings.device))
+        self.results["cut"] += cut
+        self.comparing = settings.tests or max(settings.check, settings.seconds // 2)
         self.write()
 
     def write(self) -> None:
@@ -185,71 +148,119 @@ class Run:
 
     def everything(self) -> int:
         """Test, compare and measure; return the exit status."""
+        self.announce()
+        with self.pool:
+            self.first_part()
+            if self.following and not self.has_failed():
+                self.second_part()
+        return self.finish()
+
+    def announce(self) -> None:
+        """Print what is going to run."""
+        settings = self.settings
+        rows = plan(self.cases, settings.seconds - self.comparing)
+        print(f"first part: tests and comparisons in at most {self.comparing} s, then {rows}")
+        if settings.second:
+            half = settings.second // 2
+            rows = plan(self.following, settings.second - half)
+            print(f"second part, if nothing fails: comparisons in at most {half} s, then {rows}")
+        for text in self.results["cut"]:
+            print(f"cut: {text}")
+        sys.stdout.flush()
+
+    def first_part(self) -> None:
+        """Run the tests, and compare and measure the cases."""
         settings, results = self.settings, self.results
-        deadline = self.start + (settings.tests or max(settings.check, settings.seconds // 2))
-        processes = max(1, (os.cpu_count() or 1) // (2 if settings.tests else 1))
-        with ThreadPoolExecutor(1) as pool:
+        deadline = self.start + self.comparing
+        processes = max(1, (os.cpu_count() or 1) // (2 if settings.tests else 1)) if self.is_on_gpu else 1
+        with ThreadPoolExecutor(1) as thread:
             tests = None
             if settings.tests > 0:
                 models = [model for model in settings.model if model not in gpu_rows.LAYERS]
-                paths = gpu_tests.PATHS[settings.device == "cpu" :]  # `make test` interprets the kernels there
-                tests = pool.submit(gpu_tests.run, settings.device, deadline, processes, models, paths)
-            checked = self.check(max(1, processes - 1), deadline)
+                paths = gpu_tests.PATHS[not self.is_on_gpu :]  # `make test` interprets the kernels there
+                tests = thread.submit(gpu_tests.run, settings.device, deadline, processes, models, paths)
+            checked = self.check(self.cases, max(1, processes - 1), deadline)
             self.report("checks")
             if tests is not None:
                 results["tests"] = tests.result()
-                if settings.device == "cuda":
+                if self.is_on_gpu:
                     late = time.monotonic() + ALONE
                     alone = gpu_tests.run(settings.device, late, 1, (), (gpu_tests.ALONE,))
                     results["tests"] = gpu_tests.joined(results["tests"], alone)
                 print(gpu_tests.summary(results["tests"]), flush=True)
         self.report("tests")
-        self.measure(checked)
+        deadline = self.start + settings.seconds - GRACE
+        for _, answer in self.pool.answers(
+            [Request("benchmarks.gpu_timing.ceilings", (settings.device,), MEASURE)], 1, deadline
+        ):
+            results["ceilings"] = answer
+        print(f"ceilings: {results['ceilings']}", flush=True)
+        self.measure(self.cases, checked, deadline)
         self.report("rows")
-        return self.finish()
 
-    def check(self, processes: int, deadline: float) -> dict[Case, dict[str, Any]]:
-        """Compare all cases with their references; return the answers."""
+    def second_part(self) -> None:
+        """Compare and measure the cases that follow; those for which the time is too short are cut, and no failure."""
+        begin, seconds = time.monotonic(), self.settings.second
+        processes = max(1, (os.cpu_count() or 1) - 1) if self.is_on_gpu else 1
+        checked = self.check(self.following, processes, begin + seconds // 2)
+        self.report("second_checks")
+        self.measure(self.following, checked, begin + seconds - GRACE)
+        self.report("second_rows")
+
+    def check(self, cases: Sequence[Case], processes: int, deadline: float) -> dict[Case, dict[str, Any]]:
+        """Compare cases with their references; return the answers."""
         requests = []
-        for case in self.cases:
+        for case in cases:
             arguments = case, self.settings.device, launches_of(case) <= SHORT_STEP
-            requests.append(Request("benchmarks.gpu_rows.check", arguments, self.settings.check))
-        found = dict(answers(requests, processes, deadline))
+            # the kernels of flash-linear-attention take all the time that there is to choose their configurations
+            seconds = self.settings.second if case.fla else self.settings.check
+            requests.append(Request("benchmarks.gpu_rows.check", arguments, seconds))
+        found = dict(self.pool.answers(requests, processes, deadline))
+        if self.is_on_gpu:  # these processes hold memory there, and launches are slower after torch has profiled some
+            self.pool.close()
         # several processes share the memory of the GPU
         again = [index for index, each in found.items() if each and "OutOfMemory" in each.get("failure", "")]
-        for place, answer in answers([requests[index] for index in again], 1, deadline):
+        for place, answer in self.pool.answers([requests[index] for index in again], 1, deadline):
             found[again[place]] = answer
-        return {self.cases[index]: answer for index, answer in found.items() if answer is not None}
+        return {cases[index]: answer for index, answer in found.items() if answer is not None}
 
-    def measure(self, checked: dict[Case, dict[str, Any]]) -> None:
+    def measure(self, cases: Sequence[Case], checked: dict[Case, dict[str, Any]], deadline: float) -> None:
         """Measure the cases that agree with their references, one after another."""
         settings = self.settings
-        deadline = self.start + settings.seconds - GRACE
-        for case, found in checked.items():
-            if "failure" in found:
-                self.add(case, found)
-        good = [case for case in self.cases if case in checked and "failure" not in checked[case]]
+        for case in cases:
+            if case not in checked:
+                self.leave_out(case, NO_TIME)
+            elif "failure" in checked[case]:
+                self.add(case, checked[case])
+        good = [case for case in cases if case in checked and "failure" not in checked[case]]
         planned = plan(good, deadline - time.monotonic())
-        self.results["cut"] = planned.cut
-        self.results["late"] = [describe(case) for case in self.cases if case not in checked]
-        print(f"planned: {len(planned.cases)} rows in {planned.seconds:.0f} s, {len(planned.cut)} cut")
+        self.results["cut"] += planned.cut
+        print(f"planned: {planned}")
         print(f"{'':<44} path        launches  wall ms device ms of bound  × GRU", flush=True)
-        requests = [Request("benchmarks.gpu_timing.ceilings", (settings.device,), MEASURE)]
+        requests = []
         for case in planned.cases:
             arguments = case, settings.device, settings.repeat, step_seconds(case) > SLOW
             requests.append(Request("benchmarks.gpu_timing.measured", arguments, MEASURE))
-        for index, answer in answers(requests, 1, deadline):
-            case = planned.cases[index - 1]
-            if index == 0:
-                self.results["ceilings"] = answer
-                print(f"ceilings: {answer}", flush=True)
-            elif answer is None:
-                self.results["late"].append(describe(case))
+        for index, answer in self.pool.answers(requests, 1, deadline):
+            case = planned.cases[index]
+            if answer is None:
+                self.leave_out(case, NO_TIME)
             else:
                 self.add(case, checked[case] | answer)
 
+    def leave_out(self, case: Case, reason: str) -> None:
+        """Name a case for which the time is too short. In the second part that is no failure."""
+        if case in self.following:
+            self.results["cut"].append(f"{describe(case)}: {reason}")
+        else:
+            self.results["late"].append(describe(case))
+        self.write()
+
     def add(self, case: Case, found: dict[str, Any]) -> None:
         """Add a row with its bound, write it, and print it."""
+        if found.pop("is_late", False) and case in self.following:
+            self.leave_out(case, found["failure"])
+            return
         count, ceilings = launches.expected(case), self.results["ceilings"] or {}
         row = {**case._asdict(), "counted": count.launches, **found}
         if "train_ms" in row and "copy" in ceilings:
@@ -265,20 +276,27 @@ class Run:
         self.results["about"][f"{phase}_ended"] = round(time.monotonic() - self.start, 1)
         self.write()
 
+    def has_failed(self) -> bool:
+        """Return whether a test or a row failed, or the time ended before it."""
+        results = self.results
+        failed = any("failure" in row for row in results["rows"]) or "copy" not in (results["ceilings"] or {})
+        return bool(failed or results["late"] or not gpu_tests.has_passed(results["tests"]))
+
     def finish(self) -> int:
         """Print what failed and what was cut; return the exit status."""
         results = self.results
         failed = [row for row in results["rows"] if "failure" in row]
         for row in failed:
             print("\n".join([line(row), *(f"    {text}" for text in row.get("traceback", ()))]))
-        for text in (*results["cut"], *(f"{text}: no time was left" for text in results["late"])):
+        for text in (*results["cut"], *(f"{text}: {NO_TIME}" for text in results["late"])):
             print(f"cut: {text}")
+        if self.following and "second_rows_ended" not in results["about"]:
+            print("the second part did not run, because the first one failed")
         if results["tests"] is not None:
             print(gpu_tests.summary(results["tests"]))
         measured = f"{len(results['rows']) - len(failed)} rows, {len(failed)} failed, {len(results['cut'])} cut"
         print(f"{measured}, {len(results['late'])} late, {results['about']['seconds']} s: {self.settings.json}")
-        has_ceilings = "copy" in (results["ceilings"] or {})
-        return int(bool(failed or results["late"]) or not has_ceilings or not gpu_tests.has_passed(results["tests"]))
+        return int(self.has_failed())
 
 
 def bound(count: launches.Count, precision: str, ceilings: dict[str, float]) -> float:
@@ -292,7 +310,8 @@ def bound(count: launches.Count, precision: str, ceilings: dict[str, float]) -> 
 
 def line(row: dict[str, Any]) -> str:
     """Return a row as a line of the terminal."""
-    name = f"{row['model']:<26.26} {row['precision'][:4]:<4} {row['batch']}x{row['steps']}x{row['hidden']}"
+    model = f"{row['model']} fla" if row["fla"] else row["model"]
+    name = f"{model:<26.26} {row['precision'][:4]:<4} {row['batch']}x{row['steps']}x{row['hidden']}"
     if "train_ms" not in row:
         return f"{name:<44} {row['failure']}"
     device, share = (row.get(key) or float("nan") for key in ("device_ms", "of_bound"))
@@ -311,11 +330,11 @@ def conditions(settings: Settings, arguments: Sequence[str]) -> dict[str, Any]:
     }
     del found["json"]
     found |= {"python": platform.python_version(), "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
-    for name in ("triton", "fla"):
+    for key, package in (("triton", "triton"), ("fla", "fla-core")):
         try:
-            found[name] = importlib.import_module(name).__version__
-        except ImportError:
-            found[name] = None
+            found[key] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[key] = None
     if settings.device == "cuda":
         found["device_name"] = torch.cuda.get_device_name()
         found["compute_capability"] = ".".join(map(str, torch.cuda.get_device_capability()))

@@ -1,12 +1,13 @@
 """The models of the GPU benchmark, and how one of them is built, compared with its reference, and counted."""
 
+import contextlib
 import gc
 import inspect
 import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -18,7 +19,10 @@ import gyral
 from benchmarks import measure
 from benchmarks.equivalence import FLOAT32, Precision, compare
 from gyral.cells.base import RecurrentCell
+from gyral.core.compat import has_bfloat16_instructions
 from gyral.nn.recurrent import Recurrent
+from gyral.ops import delta
+from gyral.ops.operator import KernelUnavailableError
 
 INPUT = 36  # size of the inputs
 SIZES = (128, 53, 50), (8, 1024, 128), (128, 150, 250)  # batch, time steps, hidden size
@@ -50,7 +54,11 @@ LAUNCH = re.compile(r"(cuda|cu)(LaunchKernel|LaunchCooperativeKernel|GraphLaunch
 
 
 class Case(NamedTuple):
-    """A row: a model on the backend that `auto` chooses, at a precision and a size."""
+    """A row: a model on the backend that `auto` chooses, at a precision and a size.
+
+    Attributes:
+        fla: Whether the kernels of flash-linear-attention run, if there are any for the model.
+    """
 
     model: str
     precision: str
@@ -58,6 +66,7 @@ class Case(NamedTuple):
     steps: int
     input: int
     hidden: int
+    fla: bool = False
 
 
 @cache
@@ -123,6 +132,30 @@ def exact_products() -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 
 
+@contextlib.contextmanager
+def conditions(case: Case, device: torch.device) -> Iterator[None]:
+    """Set what the results of a case, and their times, depend on.
+
+    Products of float32 are exact. The kernels of flash-linear-attention, which take minutes to start, run in the cases
+    alone that measure them. oneDNN, whose LSTM refuses bfloat16 on processors without AVX-512, does not run on these.
+
+    Raises:
+        KernelUnavailableError: The kernels of flash-linear-attention cannot run.
+    """
+    kernels, uses_onednn = delta.OPERATOR.kernels, torch.backends.mkldnn.enabled
+    exact_products()
+    try:
+        if not case.fla:
+            delta.OPERATOR.kernels = {kind: name for kind, name in kernels.items() if kind != "cuda"}
+        elif reason := delta.OPERATOR.unsupported_on(device, torch.float32):
+            raise KernelUnavailableError(reason)
+        if case.precision == "bfloat16" and not has_bfloat16_instructions():
+            torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+        yield
+    finally:
+        delta.OPERATOR.kernels, torch.backends.mkldnn.enabled = kernels, uses_onednn
+
+
 def check(case: Case, device_name: str, whole: bool) -> dict[str, Any]:
     """Compare a case with the float64 reference on short sequences, and return how it runs.
 
@@ -137,9 +170,15 @@ def check(case: Case, device_name: str, whole: bool) -> dict[str, Any]:
 
     Raises:
         ArithmeticError: The results disagree with the float64 reference.
+        KernelUnavailableError: The kernels of flash-linear-attention cannot run.
     """
-    exact_products()
-    device, before = torch.device(device_name), {id(kernel) for kernel in compiled()}
+    device = torch.device(device_name)
+    with conditions(case, device):
+        return _check(case, device, whole)
+
+
+def _check(case: Case, device: torch.device, whole: bool) -> dict[str, Any]:
+    before = {id(kernel) for kernel in compiled(device)}
     shape = min(case.steps, CHECK_STEPS), min(case.batch, CHECK_BATCH), case.input
     make = partial(build_reference, case, device)
     candidates = {case.model: partial(build, case, device)}
@@ -151,13 +190,13 @@ def check(case: Case, device_name: str, whole: bool) -> dict[str, Any]:
     )
     for _ in range(2):  # the first step compiles kernels or captures a graph
         load.train()
-    found = {"error": largest[case.model], "path": path_of(load.module)}
+    found = {"error": largest[case.model], "path": "fla" if case.fla else path_of(load.module)}
     if whole and device.type == "cuda":
         try:
             found |= profiled(load.train)
         except RuntimeError as error:  # the times do not depend on it
             found["profiler"] = str(error)
-    found["compiled"] = [describe_kernel(kernel) for kernel in compiled() if id(kernel) not in before]
+    found["compiled"] = [describe_kernel(kernel) for kernel in compiled(device) if id(kernel) not in before]
     return found
 
 
@@ -191,9 +230,9 @@ def profiled(step: Callable[[], None]) -> dict[str, Any]:
     return {"launches": launches, "kernels": kernels, "kernels_ms": sum(times.values()), "longest": longest}
 
 
-def compiled() -> list[Any]:
-    """Return the kernels of Triton that this process has loaded."""
-    triton = sys.modules.get("triton")
+def compiled(device: torch.device) -> list[Any]:
+    """Return the kernels of Triton that this process has loaded, none on a CPU."""
+    triton = sys.modules.get("triton") if device.type == "cuda" else None
     kind = getattr(getattr(triton, "compiler", None), "CompiledKernel", None)
     return [] if kind is None else [item for item in gc.get_objects() if type(item) is kind]
 

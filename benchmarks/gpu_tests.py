@@ -13,12 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu_share import COLLECTED
 from benchmarks.provenance import ROOT
 
 ALONE = "tests/gpu/test_speed.py"  # tests of times
 # what the others run: those that compile most are first
 PATHS = ("tests/ops/rum/test_rum_triton.py", "tests/gpu", f"--ignore={ALONE}")
-PYTEST = (sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--tb=short", "--durations=10")
+OPTIONS = ("-v", "-p", "no:cacheprovider", "-p", "benchmarks.gpu_share", "--tb=short", "--durations=10")
+PYTEST = (sys.executable, "-m", "pytest", *OPTIONS)
+NO_TESTS = 5  # exit status of pytest where there are none, as in a share of few tests
 GRACE = 5  # seconds for the report of an interrupted process
 REPORT = 8000  # characters of the failures of a process that are kept
 OUTCOME = re.compile(r"^(\S.*::.*?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", re.MULTILINE)
@@ -45,31 +48,31 @@ def run(
     source = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": source, "PYTHONUNBUFFERED": "1", "COLUMNS": "300"}
     environment |= {"GYRAL_TEST_DEVICE": device, "GYRAL_TEST_MODELS": ",".join(models)}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the tests need no other plugin
     found: dict[str, Any] = {"passed": 0, "skipped": 0, "failures": [], "cut": [], "reports": [], "slowest": []}
     with tempfile.TemporaryDirectory() as folder:
-        logs: list[Path] = []
-
-        def begin(*arguments: str) -> subprocess.Popen[bytes]:
-            logs.append(Path(folder, str(len(logs))))
-            with logs[-1].open("wb") as log:
-                return subprocess.Popen((*PYTEST, *arguments), cwd=ROOT, env=environment, stdout=log, stderr=log)
-
-        collection = begin("--collect-only", "-qq", *paths)
-        end([collection], deadline)
-        tests = [line for line in read(logs[0]).splitlines() if "::" in line]
-        if collection.returncode != 0 or not tests:
-            found["failures"].append(f"collection: {last_line(logs[0])}")
-            found["reports"].append(read(logs[0])[-REPORT:])
-        processes = min(processes, len(tests))
-        running = [begin(*tests[index::processes]) for index in range(processes)]
+        logs = [Path(folder, str(index)) for index in range(processes)]
+        running = []
+        for index, log in enumerate(logs):
+            own = environment | {"GYRAL_TEST_SHARE": f"{index}/{processes}"}
+            with log.open("wb") as file:
+                running.append(subprocess.Popen((*PYTEST, *paths), cwd=ROOT, env=own, stdout=file, stderr=file))
         end(running, deadline)
-        for process, log in zip(running, logs[1:], strict=True):
-            add(read(log), found)
-            if process.returncode not in (0, 1, 2, -signal.SIGKILL):  # pytest itself failed, or died of a signal
+        tests: dict[str, None] = {}  # in their order
+        reported = set()
+        for process, log in zip(running, logs, strict=True):
+            text = read(log)
+            names = re.findall(f"^{COLLECTED}(.*)$", text, re.MULTILINE)
+            tests |= dict.fromkeys(names)
+            reported |= {name for name, _ in OUTCOME.findall(text)}
+            add(text, found)
+            # pytest itself failed, or died of a signal
+            allowed = (0, 1, 2, NO_TESTS, -signal.SIGKILL) if names else ()
+            if process.returncode not in allowed:
                 found["failures"].append(f"exit code {process.returncode}: {last_line(log)}")
-                found["reports"].append(read(log)[-REPORT:])
-        reported = {name for log in logs[1:] for name, _ in OUTCOME.findall(read(log))}
+                found["reports"].append(text[-REPORT:])
         found["cut"] = [name for name in tests if name not in reported]
+    found["failures"] = list(dict.fromkeys(found["failures"]))  # each process collects the tests
     found["slowest"] = sorted(found["slowest"], reverse=True)[:15]
     return found | {"seconds": round(time.monotonic() - start, 1)}
 

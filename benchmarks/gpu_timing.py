@@ -33,9 +33,13 @@ def measured(case: Case, device_name: str, repeat: int, slow: bool) -> dict[str,
         Medians in ms of forward and of the training step, the ratios of training steps, the peak memory, and what
         `device_times` returns.
     """
-    gpu_rows.exact_products()
     device = torch.device(device_name)
-    others = [_baseline(case._replace(model=name), device) for name in BASELINES]
+    with gpu_rows.conditions(case, device):
+        return _measured(case, device, repeat, slow)
+
+
+def _measured(case: Case, device: torch.device, repeat: int, slow: bool) -> dict[str, Any]:
+    others = [_baseline(case._replace(model=name, fla=False), device) for name in BASELINES]
     gc.collect()  # earlier modules
     before = 0
     if device.type == "cuda":

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 REPORT = 12  # last lines of a traceback that are kept
 GRACE = 10.0  # seconds after the deadline, at which a request that runs is stopped
@@ -58,7 +58,7 @@ class Worker:
             self.process.join()
             return {"failure": f"its process ended with exit code {self.process.exitcode}", "is_lost": True}
         if time.monotonic() > self.deadline:
-            return {"failure": f"it took longer than {self.limit:.0f} s", "is_lost": True}
+            return {"failure": f"it took longer than {self.limit:.0f} s", "is_late": True, "is_lost": True}
         return None
 
     def stop(self) -> None:
@@ -86,34 +86,54 @@ def serve(connection: Connection) -> None:
         connection.send(answer)
 
 
-def answers(requests: Sequence[Request], processes: int, deadline: float) -> Iterator[tuple[int, Answer | None]]:
-    """Yield the index of each request and its answer, as they come; None for one that did not begin by the deadline.
+class Pool:
+    """Processes that answer requests, and wait for others when they have answered. They end with the context."""
 
-    A failure is an answer with `failure`: an error in one line, with the last lines of the `traceback`. The requests
-    after it run in a new process, unless the failure is an `ArithmeticError`.
-    """
-    waiting = list(enumerate(requests))[::-1]
-    idle: list[Worker] = [Worker() for _ in range(min(processes, len(waiting)))]
-    busy: list[Worker] = []
-    try:
-        while waiting or busy:
-            while waiting and (idle or len(busy) < processes):
-                index, request = waiting.pop()
-                if time.monotonic() > deadline:
-                    yield index, None
-                    continue
-                busy.append(idle.pop() if idle else Worker())
-                busy[-1].begin(index, request, deadline + GRACE)
-            wait([worker.connection for worker in busy], timeout=0.2)
-            for worker in list(busy):
-                answer = worker.result()
-                if answer is not None:
-                    busy.remove(worker)
-                    if answer.pop("is_lost", False):
-                        worker.stop()
-                    else:
-                        idle.append(worker)
-                    yield worker.index, answer
-    finally:
-        for worker in (*busy, *idle):
-            worker.stop()
+    def __init__(self) -> None:
+        self.idle: list[Worker] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes that wait. Other requests start new ones."""
+        while self.idle:
+            self.idle.pop().stop()
+
+    def answers(
+        self, requests: Sequence[Request], processes: int, deadline: float
+    ) -> Iterator[tuple[int, Answer | None]]:
+        """Yield the index of each request and its answer, as they come; None for one that did not begin in time.
+
+        A failure is an answer with `failure`: an error in one line, with the last lines of the `traceback`, or with
+        `is_late` if it took too long. The requests after it run in a new process, unless it is an `ArithmeticError`.
+        """
+        waiting = list(enumerate(requests))[::-1]
+        while len(self.idle) < min(processes, len(waiting)):
+            self.idle.append(Worker())
+        busy: list[Worker] = []
+        try:
+            while waiting or busy:
+                while waiting and len(busy) < processes:
+                    index, request = waiting.pop()
+                    if time.monotonic() > deadline:
+                        yield index, None
+                        continue
+                    busy.append(self.idle.pop() if self.idle else Worker())
+                    busy[-1].begin(index, request, deadline + GRACE)
+                wait([worker.connection for worker in busy], timeout=0.2)
+                for worker in list(busy):
+                    answer = worker.result()
+                    if answer is not None:
+                        busy.remove(worker)
+                        if answer.pop("is_lost", False):
+                            worker.stop()
+                        else:
+                            self.idle.append(worker)
+                        yield worker.index, answer
+        finally:
+            for worker in busy:
+                worker.stop()

@@ -116,14 +116,22 @@ def serve(seconds: float) -> None:
 
 
 def start(folder: Path, seconds: float) -> tuple[Any, list[str]]:
-    """Start a process with the package of a checkout; return it and the names of its cases."""
+    """Start a process with the package of a checkout; return it and the names of its cases.
+
+    Raises:
+        ChildProcessError: The process ended, after it has printed why.
+    """
     environment = os.environ | {"PYTHONPATH": f"{folder / 'src'}", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, __file__, "serve", str(seconds)]
     process = subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", bufsize=1
     )
     assert process.stdout is not None
-    return process, json.loads(process.stdout.readline())
+    names = process.stdout.readline()
+    if not names:
+        process.communicate()
+        raise ChildProcessError(f"{folder}: this checkout cannot be measured; exit status {process.returncode}")
+    return process, json.loads(names)
 
 
 def main(arguments: list[str]) -> int:
@@ -136,21 +144,28 @@ def main(arguments: list[str]) -> int:
         key, _, value = argument.partition("=")
         if key == "base" and Path(value, "src", "gyral").is_dir():
             folders["base"] = Path(value)
-        elif key == "seconds" and re.fullmatch(r"\d*\.?\d+", value):
+        elif key == "seconds" and re.fullmatch(r"\d*\.?\d+", value) and float(value) > 0:
             seconds = float(value)
         else:
-            print(f"{argument}: must be base=<folder of a checkout> or seconds=<number>", file=sys.stderr)
+            print(f"{argument}: must be base=<folder of a checkout> or seconds=<number above 0>", file=sys.stderr)
             return 2
-    started = {name: start(folder, seconds) for name, folder in folders.items()}
-    names = started["here"][1]
+    started: dict[str, tuple[Any, list[str]]] = {}
     times: dict[tuple[str, str], list[float]] = {}
-    for _ in range(ROUNDS):
-        for name in names:
-            for which, (process, _) in started.items():
-                process.stdin.write(name + "\n")
-                times.setdefault((which, name), []).append(float(process.stdout.readline()))
-    for process, _ in started.values():
-        process.communicate()
+    try:
+        for which, folder in folders.items():
+            started[which] = start(folder, seconds)
+        names = started["here"][1]
+        for _ in range(ROUNDS):
+            for name in names:
+                for which, (process, _) in started.items():
+                    process.stdin.write(name + "\n")
+                    times.setdefault((which, name), []).append(float(process.stdout.readline()))
+    except ChildProcessError as error:
+        print(error, file=sys.stderr)
+        return 1
+    finally:
+        for process, _ in started.values():
+            process.communicate()
     print(f"{'':44} {'here':>8} {'base':>8} {'ratio':>6}   microseconds, medians of {ROUNDS}")
 
     def ratio(one: tuple[str, str], other: tuple[str, str]) -> float:

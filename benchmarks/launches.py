@@ -10,7 +10,7 @@ a GPU: its count grows linearly with the steps, and is extrapolated from short s
 import copy
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -79,7 +79,7 @@ def count(model: str, batch: int, steps: int, hidden: int, input_size: int = INP
     cell = make()
     is_whole = copy.deepcopy(cell).to("meta").fused_unsupported_reason() is None
     path = "kernels" if model in KERNELS else "whole" if is_whole else "loop"
-    needs = batch * steps * bytes_of_a_step(cell, model in MATRICES), 6 * batch * steps * len_of_weights(cell)
+    needs = needs_of(cell, model in MATRICES, batch * steps)
     if path == "kernels":
         return Count(path, KERNEL_LAUNCHES // 2, KERNEL_LAUNCHES // 2, *needs)
     if path == "whole":
@@ -108,6 +108,11 @@ def launches(cell: RecurrentCell, steps: int, backend: str) -> tuple[int, int]:
     raise RuntimeError(f"{type(cell).__name__} runs neither on meta nor on the CPU")
 
 
+def needs_of(cell: RecurrentCell, has_matrix: bool, steps: int) -> tuple[int, int]:
+    """Return the bytes and the products of a training step with that many steps, those of all sequences together."""
+    return steps * bytes_of_a_step(cell, has_matrix), 6 * steps * len_of_weights(cell)
+
+
 def bytes_of_a_step(cell: RecurrentCell, has_matrix: bool) -> int:
     """Return the bytes that a training step reads and writes for each sequence and time step, at least."""
     weights = [parameter for parameter in cell.parameters() if parameter.dim() == 2]
@@ -127,6 +132,12 @@ def name_of(size: tuple[int, int, int]) -> str:
     return "x".join(map(str, size))
 
 
+def size_of(name: str) -> tuple[int, int, int]:
+    """Return the size of a name."""
+    batch, steps, hidden = map(int, name.split("x"))
+    return batch, steps, hidden
+
+
 @cache
 def recorded() -> dict[str, dict[str, Any]]:
     """Return the record: for each size the counts by model."""
@@ -135,11 +146,27 @@ def recorded() -> dict[str, dict[str, Any]]:
 
 
 def expected(case: Case) -> Count:
-    """Return the counts of a case: recorded ones, or those of a layer of torch, or counted now for another size."""
+    """Return the recorded counts of a case; for another size, launches in proportion to those of the recorded sizes.
+
+    A layer of torch has those of the cell whose equations it computes.
+    """
     model = LAYERS[case.model][1] if case.model in LAYERS else case.model
+    at_size = {size_of(name): Count(**counts[model]) for name, counts in recorded().items()}
     size = case.batch, case.steps, case.hidden
-    found = recorded().get(name_of(size), {}).get(model) if case.input == INPUT else None
-    return Count(**found) if found else count(model, *size, case.input)
+    if size in at_size and case.input == INPUT:
+        return at_size[size]
+    cell = models()[model](input_size=case.input, hidden_size=case.hidden)
+    needs = needs_of(cell, model in MATRICES, case.batch * case.steps)
+    return Count(at_size[SIZES[0]].path, *between(at_size, case.steps), *needs)
+
+
+def between(at_size: Mapping[tuple[int, int, int], Count], steps: int) -> tuple[int, int]:
+    """Return the launches forward and backward at a number of steps, on the line through the nearest two counts."""
+    near, far = sorted(at_size, key=lambda size: abs(size[1] - steps))[:2]
+    share = (steps - near[1]) / (far[1] - near[1])
+    pairs = zip(at_size[near][1:3], at_size[far][1:3], strict=True)
+    forward, backward = (max(1, round(one + share * (other - one))) for one, other in pairs)
+    return forward, backward
 
 
 def main(arguments: Sequence[str]) -> int:

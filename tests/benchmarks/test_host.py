@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import host
+from benchmarks.provenance import ROOT
 from gyral.ops import operator, rum
 from gyral.ops.native import products
 from gyral.ops.rum import triton
@@ -77,7 +79,20 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     assert "× torch.nn" in lines[1]
 
 
-@pytest.mark.parametrize("argument", ["rounds=3", "seconds=short", "base=no/such/folder", "seconds"])
+def test_a_checkout_that_cannot_be_measured_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    assert host.main([]) == 1
+    captured = capsys.readouterr()
+    assert captured.err == f"{ROOT}: this checkout cannot be measured; exit status 1\n"
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize("argument", ["rounds=3", "seconds=short", "seconds=0", "base=no/such/folder", "seconds"])
 def test_a_bad_argument_is_one_line(capsys: pytest.CaptureFixture[str], argument: str) -> None:
     assert host.main([argument]) == 2
     captured = capsys.readouterr()

@@ -40,6 +40,20 @@ def test_no_model_launches_more_than_recorded(model: str) -> None:
         check(model, LONG)
 
 
+def test_the_counts_of_other_sizes_follow_from_the_recorded_ones() -> None:
+    for model in gpu_rows.models():
+        at_size = {size: launches.Count(**launches.recorded()[launches.name_of(size)][model]) for size in SIZES}
+        for size, counted in at_size.items():
+            assert launches.between(at_size, size[1]) == (counted.forward, counted.backward)
+        middle = at_size.pop(SIZES[2])
+        found = sum(launches.between(at_size, SIZES[2][1]))
+        assert found == pytest.approx(middle.launches, rel=0.02 if is_loop(model) else 0.2)
+    batch, steps, hidden, inputs = 4, 24, 12, 3
+    case = gpu_rows.Case("GRU", "float32", batch, steps, inputs, hidden)
+    counted = launches.count("GRU", batch, steps, hidden, inputs)
+    assert launches.expected(case) == launches.expected(case._replace(model="torch.nn.GRU")) == counted
+
+
 def test_views_and_empty_tensors_launch_nothing() -> None:
     values = torch.zeros(2, 3)
     with launches.Launches() as counted:
