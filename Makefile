@@ -60,6 +60,7 @@ wheel: $(INSTALLED)  ## build a wheel with kernels for x86-64 in dist/, for mach
 lint: $(INSTALLED)  ## check style, types and the direction of imports
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
+	@$(RUN) -m gyral.nn.stubs
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
 

@@ -1,12 +1,16 @@
-"""The packages and the long description; pyproject.toml has everything else."""
+"""The packages, the long description and the stubs for type checkers; pyproject.toml has everything else."""
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
+sys.path.insert(0, str(ROOT / "src"))
+
+from gyral.nn import stubs  # noqa: E402  it needs nothing that is not part of Python
 
 
 def long_description() -> str:
@@ -17,6 +21,7 @@ def long_description() -> str:
     return re.sub(r"(?<!!)(\[[^]]*\]\()(?!https?://|#)", rf"\1{source}/blob/main/", text)
 
 
+stubs.main()  # a wheel and an editable installation have them
 folders = [path.parent.relative_to(ROOT) for path in ROOT.glob("conf/**/*.yaml")]
 setup(
     # An editable installation must expose these packages and not the stubs beside them.

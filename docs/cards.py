@@ -105,7 +105,7 @@ def docstring(of: Any) -> str:
     """Return a docstring as Markdown: sections of Google's style become bold headings with lists."""
     lines = []
     for line in (getdoc(of) or "").splitlines():
-        section = re.fullmatch(r"(Args|Attributes|Raises|Returns|Shapes|Yields)( \(.*\))?:", line)
+        section = re.fullmatch(r"(Args|Attributes|Example|Raises|Returns|Shapes|State|Yields)( \(.*\))?:", line)
         if section:
             lines += [f"**{section[1]}**{section[2] or ''}", ""]
         elif re.match(r" {4}\S+(, \S+)*: ", line) and any(text.startswith("**") for text in lines):
@@ -173,14 +173,6 @@ def layer_name(cell_class: type) -> str | None:
 
     name = cell_class.__name__.removesuffix("Cell")
     return name if name in gyral.__all__ else None
-
-
-def layer_class(cell_class: type) -> Any:
-    """Return the layer that is made of a cell, None if there is none."""
-    import gyral
-
-    name = layer_name(cell_class)
-    return getattr(gyral, name) if name else None
 
 
 def size_and_backends(name: str, config: Any) -> str:
@@ -313,7 +305,7 @@ def made_cell(name: str, option: str) -> Any:
 
 
 def measured_table() -> str:
-    """Return the size of the state, the speed, and the accuracy on associative recall of every cell."""
+    """Return the size of the state, the speed, and the accuracy on associative recall of each measured cell."""
     from torch.utils._pytree import tree_leaves
 
     speed = {row["model"]: row["train_ratio"] for row in speeds.measurements() if speeds.is_main(row)}
@@ -323,6 +315,8 @@ def measured_table() -> str:
         cell = made_cell(name, option)
         state = sum(tensor.numel() for tensor in tree_leaves(cell.init_state(1)))
         measured = speeds.number(speed.get(model), ".2f"), recall.accuracy(model)
+        if measured == ("–", "–"):
+            continue
         lines.append([f"[`{model}`](../conf/cell/{name}.yaml)", f"{state:,}", *measured])
     return speeds.table(
         ["cell", f"numbers in the state, N = {SIZE}", "time ÷ torch's GRU", "recall: correct, %"], lines

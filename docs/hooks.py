@@ -36,9 +36,8 @@ MODULE = re.compile(r"^_target_: gyral\.(applications\.)?(\w+)", re.MULTILINE)
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Fill the sections of the navigation whose pages are generated. Long lists are in sections that begin closed."""
-    families = [{overview.FAMILIES[key].title: [f"cells/{cell}.md" for cell in own]}
-                for key, own in overview.families().items()]  # fmt: skip
-    layers = {name: overview.FAMILIES[_module(name)].title for name in reference.layers()}
+    families = [{family.title: [f"cells/{cell}.md" for cell in own]} for family, own in overview.families().items()]
+    layers = {name: overview.family_of(layer.cell_class).title for name, layer in reference.layers().items()}
     sections: dict[str, list[Any]] = {
         "Tutorials": ["tutorials/index.md", "tutorials/afternoon.md", *tutorials.pages()],
         "Cells": ["cells/index.md", "recurrences.md", {"By family": families}],
@@ -61,12 +60,6 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     if "MIKE_DOCS_VERSION" in os.environ:  # mike builds this; elsewhere, the list of versions would be an error 404
         config.extra["version"] = {"provider": "mike"}
     return config
-
-
-def _module(layer: str) -> str:
-    import gyral
-
-    return str(getattr(gyral, layer).__module__).rpartition(".")[2]
 
 
 def _tasks_by_subject() -> list[dict[str, list[str]]]:

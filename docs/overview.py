@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import measured
 import recall
 import speeds
-from cards import composed, description, layer_class, names, target
+from cards import composed, description, names, target
 
 SIZES = 64, 128  # two hidden sizes, which tell how a state grows
 GROUPS = "atlas_small"
@@ -16,50 +16,82 @@ EXPONENTS = {0: "", 1: "N", 2: "N²", 3: "N³"}
 
 
 class Family(NamedTuple):
-    """The cells whose layers are in one module of `gyral.nn.layers`.
+    """Cells that keep and compute similar things.
 
     Attributes:
         title: the name of the family.
         over_time: how it is computed over a sequence.
         use: when to use it.
+        classes: the names of its cells' classes, or of their base classes.
     """
 
     title: str
     over_time: str
     use: str
+    classes: tuple[str, ...]
 
 
-FAMILIES = {
-    "gated": Family("Gated networks", "step by step", "the default; GRU and LSTM track states"),
-    "rotations": Family("Rotations", "step by step", "copying with one vector; RUM with λ = 1 recalls pairs"),
-    "unitary": Family("Unitary networks", "step by step", "copying over hundreds of steps"),
-    "nonlinear": Family("Nonlinear recurrences", "step by step", "state tracking together with recall of pairs"),
-    "fast_weights": Family("Fast weights", "step by step", "recall of pairs in short sequences"),
-    "fast_slow": Family("Fast-slow networks", "step by step", "language models of characters on little data"),
-    "delta": Family("Delta rule", "chunks", "recall of pairs; parity with negative eigenvalues"),
-    "linear_attention": Family("Matrix memories", "chunks", "recall of pairs; published for language models"),
-    "scans": Family("Diagonal recurrences", "parallel", "long signals and streams, in parallel over time"),
-    "state_tracking": Family("Parallel state tracking", "parallel", "state tracking that must train in parallel"),
-    "memory": Family("External memories", "step by step", "algorithms that read and write a tape"),
-    "graph": Family("Edges between steps", "step by step", "texts with links between mentions"),
-    "convolution": Family("Convolutions", "parallel", "local patterns; a finite window"),
-    "": Family("Other cells", "step by step", ""),
-}
+FAMILIES = (
+    Family(
+        "Gated networks",
+        "step by step",
+        "the default; GRU and LSTM track states",
+        ("TorchLayerCell", "ONLSTMCell"),
+    ),
+    Family(
+        "Rotations",
+        "step by step",
+        "copying with one vector; RUM with λ = 1 recalls pairs",
+        ("RUMCell", "GORUCell"),
+    ),
+    Family("Unitary networks", "step by step", "copying over hundreds of steps", ("UnitaryCell",)),
+    Family(
+        "Nonlinear recurrences",
+        "step by step",
+        "state tracking together with recall of pairs",
+        ("SLSTMCell", "M2RNNCell", "ExpRNNCell"),
+    ),
+    Family("Fast weights", "step by step", "recall of pairs in short sequences", ("FastWeightsCell", "WeiNetCell")),
+    Family("Fast-slow networks", "step by step", "language models of characters on little data", ("FSRNNCell",)),
+    Family("Delta rule", "chunks", "recall of pairs; parity with negative eigenvalues", ("DeltaRuleCell",)),
+    Family(
+        "Matrix memories",
+        "chunks",
+        "recall of pairs; published for language models",
+        ("MatrixMemoryCell", "Mamba3Cell"),
+    ),
+    Family(
+        "Diagonal recurrences",
+        "parallel",
+        "long signals and streams, in parallel over time",
+        ("DiagonalCell", "MambaCell"),
+    ),
+    Family(
+        "Parallel state tracking",
+        "parallel",
+        "state tracking that must train in parallel",
+        ("RotationScanCell", "PDSSMCell", "SLiCECell"),
+    ),
+    Family("External memories", "step by step", "algorithms that read and write a tape", ("MemoryCell",)),
+    Family("Edges between steps", "step by step", "texts with links between mentions", ("GraphCell",)),
+    Family("Convolutions", "parallel", "local patterns; a finite window", ("ConvolutionCell",)),
+    Family("Other cells", "step by step", "", ("RecurrentCell",)),
+)
 
 
-def family_of(name: str) -> str:
-    """Return the key in `FAMILIES` of a cell."""
-    layer = layer_class(target(composed(f"model={name}").model.cell._target_))
-    return layer.__module__.rpartition(".")[2] if layer else ""
+def family_of(cell: type) -> Family:
+    """Return the family of a cell: of the first of its classes that a family names."""
+    of_class = {name: family for family in FAMILIES for name in family.classes}
+    return next(of_class[each.__name__] for each in cell.__mro__ if each.__name__ in of_class)
 
 
 @cache
-def families() -> dict[str, list[str]]:
+def families() -> dict[Family, list[str]]:
     """Return the names of the cells of each family, in the order of `FAMILIES`."""
-    found: dict[str, list[str]] = {key: [] for key in FAMILIES}
+    found: dict[Family, list[str]] = {family: [] for family in FAMILIES}
     for name in names("cell"):
-        found[family_of(name)].append(name)
-    return {key: own for key, own in found.items() if own}
+        found[family_of(target(composed(f"model={name}").model.cell._target_))].append(name)
+    return {family: own for family, own in found.items() if own}
 
 
 def state_leaves(name: str, size: int) -> dict[str, int]:
@@ -126,8 +158,7 @@ def table() -> str:
     """Return the overview of all cells as a table in Markdown."""
     speed = {row["model"]: row["train_ratio"] for row in speeds.measurements() if speeds.is_main(row)}
     lines = []
-    for key, own in families().items():
-        family = FAMILIES[key]
+    for family, own in families().items():
         for name in own:
             recalled = recall.accuracy(name)
             if recall.accuracy(f"{name}:lambd=1") != "–":

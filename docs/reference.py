@@ -13,11 +13,11 @@ ROOT = Path(__file__).parents[1]
 SITE = "https://example.org/gyral"  # a placeholder, as in [project.urls] of pyproject.toml
 
 
-def layers() -> list[str]:
-    """Return the names of the public layers."""
+def layers() -> dict[str, Any]:
+    """Return the public layers by their names."""
     from gyral.nn import layers as module
 
-    return [name for name in sorted(module.__all__, key=str.lower) if name != "Layer"]
+    return {name: getattr(gyral, name) for name in sorted(module.__all__, key=str.lower) if name != "Layer"}
 
 
 def source_link(of: Any) -> str:
@@ -71,19 +71,18 @@ def _leaves(name: str, value: Any) -> list[tuple[str, Any]]:
 
 def layer_page(name: str) -> str:
     """Return the page of a layer."""
-    layer = getattr(gyral, name)
+    layer = layers()[name]
     text = inspect.getdoc(layer) or ""
     about = text.partition("\nExample:\n")[0]
     parameters = inspect.signature(layer.__init__).parameters.values()
     shown = []
     for one in parameters:
-        if one.name in ("self", "options"):
+        if one.name == "self":
             continue
         if one.kind is one.KEYWORD_ONLY and "*" not in shown:
             shown.append("*")
         default = "" if one.default is one.empty else f"={one.default!r}"
         shown.append(f"{one.name}{default}")
-    shown += ["device=None", "dtype=None", 'backend="auto"', "locked_dropout=False", "weight_drop=0.0"]
     signature = "\n".join(f"    {one}," for one in shown)
     cards = ", ".join(f"[`{cell}`](../cells/{cell}.md)" for cell in cells_of(layer))
     return f"""---
@@ -95,8 +94,7 @@ search:
 
 `gyral.{name}`: {text.partition(chr(10))[0]} `help(gyral.{name})` says the same.
 
-Version {version()}, source: {source_link(layer)}; cell: {source_link(layer.cell_class)}. On the command line:
-{cards or "–"}.
+Version {version()}, source: {source_link(layer.cell_class)}. On the command line: {cards or "–"}.
 
 ```python
 {example_of(layer)}
@@ -133,8 +131,8 @@ def docstring_of(text: str) -> str:
 def layers_page() -> str:
     """Return the list of the layers."""
     rows = [
-        f"| [`gyral.{name}`]({name}.md) | {(inspect.getdoc(getattr(gyral, name)) or '').partition(chr(10))[0]} |"
-        for name in layers()
+        f"| [`gyral.{name}`]({name}.md) | {(inspect.getdoc(layer) or '').partition(chr(10))[0]} |"
+        for name, layer in layers().items()
     ]
     return f"""---
 search:

@@ -1,12 +1,13 @@
 """The uses of `torch.nn.GRU` that every layer has, and the ones that a layer refuses.
 
-tests/nn/test_uses.py runs each use with each layer; MkDocs makes the table of docs/how-to/layers.md of the same names.
+tests/nn/test_uses.py runs each use with each layer; `make results` makes the table of docs/how-to/layers.md.
 """
 
 from functools import partial
 from typing import Any, NamedTuple
 
 import gyral
+from gyral.nn import layers
 
 
 class Layer(NamedTuple):
@@ -41,55 +42,40 @@ class Limit(NamedTuple):
     partly: bool = False
 
 
-LAYERS = {
-    "RUM": Layer("RUM", {}),
-    "RUM(lambd=1)": Layer("RUM", {"lambd": 1.0}),
-    "GRU": Layer("GRU", {}),
-    "LSTM": Layer("LSTM", {}),
-    "RNN": Layer("RNN", {}),
-    "GORU": Layer("GORU", {}),
-    "EURNN": Layer("EURNN", {}),
-    "URNN": Layer("URNN", {}),
-    "FullURNN": Layer("FullURNN", {}),
-    "FastWeights": Layer("FastWeights", {}),
-    "WeiNet": Layer("WeiNet", {}),
-    "LightConv": Layer("LightConv", {"kernel_size": 3, "heads": 2}),
-    "DynamicConv": Layer("DynamicConv", {"kernel_size": 3, "heads": 2}),
-    "MinGRU": Layer("MinGRU", {}),
-    "MinLSTM": Layer("MinLSTM", {}),
-    "LRU": Layer("LRU", {}),
-    "RGLRU": Layer("RGLRU", {}),
-    "S4D": Layer("S4D", {"state_size": 2}),
-    "S5": Layer("S5", {}),
-    "Mamba": Layer("Mamba", {"state_size": 2}),
-    "GLA": Layer("GLA", {"heads": 1, "gate_rank": 2}),
-    "HGRN2": Layer("HGRN2", {"heads": 2}),
-    "Mamba3": Layer("Mamba3", {"heads": 2, "state_size": 4}),
-    "Mamba2": Layer("Mamba2", {"heads": 2, "state_size": 2}),
-    "DeltaNet": Layer("DeltaNet", {"heads": 2}),
-    "GatedDeltaNet": Layer("GatedDeltaNet", {"heads": 1}),
-    "DeltaProduct": Layer("DeltaProduct", {"heads": 1}),
-    "KDA": Layer("KDA", {"heads": 2}),
-    "GatedDeltaNet2": Layer("GatedDeltaNet2", {"heads": 1}),
-    "MLSTM": Layer("MLSTM", {"heads": 2}),
-    "MLSTMLarge": Layer("MLSTMLarge", {"heads": 2}),
-    "RWKV7": Layer("RWKV7", {"heads": 2, "decay_rank": 2, "rate_rank": 2, "gate_rank": 2}),
-    "RotationScan": Layer("RotationScan", {"heads": 2}),
-    "PDSSM": Layer("PDSSM", {"state_size": 3, "dictionary_size": 2}),
-    "SLiCE": Layer("SLiCE", {"block_size": 3}),
-    "SLSTM": Layer("SLSTM", {"heads": 2}),
-    "M2RNN": Layer("M2RNN", {"heads": 2}),
-    "ExpRNN": Layer("ExpRNN", {}),
-    "DTRIV": Layer("DTRIV", {}),
-    "ONLSTM": Layer("ONLSTM", {"chunk_size": 2}),
-    "LANTM": Layer("LANTM", {"width": 3, "capacity": 4, "forget": 2}),
-    "MAGEGRU": Layer("MAGEGRU", {"edge_size": 2, "capacity": 6}),
-    "MAGE": Layer("MAGE", {"edge_size": 2, "capacity": 6}),
-    "FSRNN": Layer("FSRNN", {"fast": partial(gyral.LSTMCell, layer_norm=True), "slow": gyral.LSTMCell}),
-    "NTM": Layer("NTM", {"slots": 3, "width": 2}),
+# options of layers whose default ones are large or have no default; a layer that is not listed has its default options
+OPTIONS: dict[str, dict[str, Any]] = {
+    "LightConv": {"kernel_size": 3, "heads": 2},
+    "DynamicConv": {"kernel_size": 3, "heads": 2},
+    "S4D": {"state_size": 2},
+    "Mamba": {"state_size": 2},
+    "GLA": {"heads": 1, "gate_rank": 2},
+    "HGRN2": {"heads": 2},
+    "Mamba3": {"heads": 2, "state_size": 4},
+    "Mamba2": {"heads": 2, "state_size": 2},
+    "DeltaNet": {"heads": 2},
+    "GatedDeltaNet": {"heads": 1},
+    "DeltaProduct": {"heads": 1},
+    "KDA": {"heads": 2},
+    "GatedDeltaNet2": {"heads": 1},
+    "MLSTM": {"heads": 2},
+    "MLSTMLarge": {"heads": 2},
+    "RWKV7": {"heads": 2, "decay_rank": 2, "rate_rank": 2, "gate_rank": 2},
+    "RotationScan": {"heads": 2},
+    "PDSSM": {"state_size": 3, "dictionary_size": 2},
+    "SLiCE": {"block_size": 3},
+    "SLSTM": {"heads": 2},
+    "M2RNN": {"heads": 2},
+    "ONLSTM": {"chunk_size": 2},
+    "LANTM": {"width": 3, "capacity": 4, "forget": 2},
+    "MAGEGRU": {"edge_size": 2, "capacity": 6},
+    "MAGE": {"edge_size": 2, "capacity": 6},
+    "FSRNN": {"fast": partial(gyral.LSTMCell, layer_norm=True), "slow": gyral.LSTMCell},
+    "NTM": {"slots": 3, "width": 2},
     # two slots: with more, the rounding of bfloat16 changes the order in which free slots are used
-    "DNC": Layer("DNC", {"slots": 2, "width": 2, "read_heads": 1}),
+    "DNC": {"slots": 2, "width": 2, "read_heads": 1},
 }
+LAYERS = {name: Layer(name, OPTIONS.get(name, {})) for name in layers.__all__ if name != "Layer"}
+LAYERS["RUM(lambd=1)"] = Layer("RUM", {"lambd": 1.0})
 
 USES = {
     "packed": Use("packed sequences", "outputs, states and gradients are those of each sequence alone"),
@@ -139,7 +125,7 @@ COMPLEX = ("EURNN", "URNN", "FullURNN")
 LIMITS = {
     ("dtype", layer): Limit(
         rf"^{layer}Cell is complex and supports the dtypes float32 and float64, not bfloat16$",
-        "Not bfloat16 and float16, for which PyTorch has no complex numbers.",
+        "no bfloat16 and float16, for which PyTorch has no complex numbers.",
         partly=True,
     )
     for layer in COMPLEX
@@ -170,21 +156,17 @@ FIXED_SIZE_IN_ONNX = ("LANTM", "NTM", "Mamba3", "RWKV7", "SLSTM")
 
 
 def table() -> str:
-    """Return the table of uses and layers, with notes."""
-    notes: dict[str, int] = {}
-    head = f"| | {' | '.join(LAYERS)} |\n| --- |{' :-: |' * len(LAYERS)}\n"
+    """Return the table of uses, with what each proves and the layers that refuse it."""
     rows = []
-    for use, (title, _) in USES.items():
-        entries = []
+    for use, (title, proof) in USES.items():
+        refused: dict[Limit, list[str]] = {}
         for layer in LAYERS:
-            limit = LIMITS.get((use, layer))
-            if limit is None:
-                entries.append("✓")
-                continue
-            number = notes.setdefault(limit.reason, len(notes) + 1)
-            entries.append(f"{'✓' if limit.partly else '–'} <sup>{number}</sup>")
-        rows.append(f"| {title} | {' | '.join(entries)} |")
-    proofs = "\n".join(f"* {title}: {proof}." for title, proof in USES.values())
-    below = "\n".join(f"{number}. {reason}" for reason, number in notes.items())
-    matrix = f'<div class="uses" markdown>\n\n{head}' + "\n".join(rows) + "\n\n</div>"
-    return "\n\n".join(part for part in (matrix, below, "What is compared:", proofs) if part)
+            if (use, layer) in LIMITS:
+                refused.setdefault(LIMITS[use, layer]._replace(error=""), []).append(layer)
+        by = [
+            f"{'all layers' if len(own) == len(LAYERS) else ', '.join(f'`{layer}`' for layer in own)}"
+            f"{' in part' if limit.partly else ''}: {limit.reason}"
+            for limit, own in refused.items()
+        ]
+        rows.append(f"| {title} | {proof} | {' '.join(by)} |")
+    return "| use | what its test proves | refused by |\n| --- | --- | --- |\n" + "\n".join(rows)

@@ -1,21 +1,32 @@
 """Gyral: recurrent memory cells and layers, experiments and their reports.
 
-`__init__.pyi` has the public names, also for type checkers. Each is imported on first access, so
+The public names are the functions and classes below, all cells and their layers. Each is imported on first access, so
 that `from gyral import RUM` imports neither Hydra nor Lightning, and `gyral.list_runs` and `gyral.compose` no torch.
 """
 
-import ast
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-_MODULE_OF = {
-    alias.name: str(node.module)
-    for node in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
-    if isinstance(node, ast.ImportFrom)
-    for alias in node.names
+_MODULES = {
+    "Edges": "gyral.core.edges",
+    "LinkedInputs": "gyral.cells.inputs",
+    "MaskedInputs": "gyral.cells.inputs",
+    "Recurrent": "gyral.nn.recurrent",
+    "RecurrentCell": "gyral.cells.base",
+    "backends": "gyral.nn.backends",
+    "build": "gyral.training.build",
+    "compose": "gyral.config.composition",
+    "fit": "gyral.train",
+    "list_runs": "gyral.reports.frame",
+    "load": "gyral.training.build",
+    "plot": "gyral.reports.frame_plot",
 }
-__all__ = sorted(_MODULE_OF)
+
+
+def _modules() -> dict[str, str]:
+    """Return the modules of the public names."""
+    cells = import_module("gyral.cells")
+    return _MODULES | cells.modules() | dict.fromkeys(cells.layers(), "gyral.nn.layers")
 
 
 def __getattr__(name: str) -> Any:
@@ -23,11 +34,13 @@ def __getattr__(name: str) -> Any:
         from gyral.core.commands import version
 
         return version()
-    if name not in _MODULE_OF:
+    if name == "__all__":
+        return sorted(_modules())
+    if name not in _modules():
         raise AttributeError(f"module 'gyral' has no attribute '{name}'")
-    globals()[name] = value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value = getattr(import_module(_modules()[name]), name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_modules()})

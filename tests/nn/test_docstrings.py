@@ -2,12 +2,16 @@
 
 import inspect
 import re
+from typing import Any
+
+from torch import Tensor
 
 import gyral
 from gyral.nn import layers
 from tests.helpers.found import at_least
 from tests.helpers.loops import for_each
 
+REQUIRED = {"FSRNN": {"fast": gyral.LSTMCell, "slow": gyral.LSTMCell}}
 NAMES = [name for name in at_least(42, layers.__all__) if name != "Layer"]
 
 
@@ -27,8 +31,52 @@ def test_docstring_has_shapes_every_option_and_an_example(name: str) -> None:
     assert {"device", "dtype", "backend", "locked_dropout", "weight_drop"} <= named
 
 
-def test_a_layer_without_a_docstring_has_none() -> None:
+# options with which the state has its other form
+OTHER_FORMS: dict[str, dict[str, Any]] = {
+    "RUM": {"lambd": 1.0},
+    "GLA": {"kernel_size": 4},
+    "KDA": {"kernel_size": None},
+}
+
+
+@for_each("name", NAMES)
+def test_help_says_what_the_state_is(name: str) -> None:
+    [about] = re.findall(r"^    state: (.*?)\n(?! {8})", inspect.getdoc(getattr(gyral, name)) or "", re.M | re.S)
+    text, required = " ".join(about.split()), REQUIRED.get(name, {})
+    forms = [required, *([OTHER_FORMS[name]] if name in OTHER_FORMS else [])]
+    for options in forms:
+        state = getattr(gyral, name)(4, 8, **options).init_state(1)
+        if isinstance(state, Tensor):
+            assert "one tensor" in text.lower()
+        else:
+            fields = ", ".join(state._fields)
+            assert f"NamedTuple ({fields})" in text or f"NamedTuple with the fields {fields}, " in text
+    if len(forms) == 1:
+        assert ("one tensor" in text.lower()) == isinstance(state, Tensor)
+    assert "num_layers · D" in text
+
+
+def test_the_docstring_of_a_layer_comes_before_that_of_its_cell() -> None:
     class Bare(layers.Layer):
         cell_class = gyral.GRUCell
 
-    assert Bare.__doc__ is None
+    class Own(layers.Layer):
+        """My layer.
+
+        Example:
+            >>> Own(3, 4)
+        """
+
+        cell_class = gyral.GRUCell
+
+    class WithoutDocstring(gyral.GRUCell):
+        pass
+
+    class Nothing(layers.Layer):
+        cell_class = WithoutDocstring
+
+    assert Bare.__doc__ == gyral.GRU.__doc__
+    assert Own.__doc__ is not None
+    assert Own.__doc__.startswith("My layer.\n\nGated recurrent unit.\n\nGRU (Cho et al. 2014)")
+    assert Own.__doc__.endswith("Example:\n    >>> Own(3, 4)\n")
+    assert Nothing.__doc__ is None

@@ -3,9 +3,10 @@
 import doctest
 import inspect
 import itertools
+import pickle
 import warnings
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pytest
@@ -345,7 +346,10 @@ def test_a_layer_has_the_arguments_of_torch_and_the_options_of_its_cell_with_the
     of_cell = inspect.signature(layer_class.cell_class).parameters
     renamed = {"dropout": "cell_dropout"} if name == "FSRNN" else {}
     expected = [p for n, p in of_cell.items() if n not in ("input_size", "hidden_size", "bias")]
+    expected += [p for p in inspect.signature(layers.Layer).parameters.values() if p.kind is p.KEYWORD_ONLY]
     assert own == {renamed.get(p.name, p.name): (p.default, p.annotation) for p in expected}
+    assert len(positional) + len(own) == len(parameters)
+    assert [*inspect.signature(layer_class.__init__).parameters] == ["self", *parameters]
 
 
 def test_the_options_of_all_layers_are_typed() -> None:
@@ -357,11 +361,11 @@ def test_the_options_of_all_layers_are_typed() -> None:
 @every_layer
 def test_an_unknown_option_is_an_error_with_the_options_there_are(name: str) -> None:
     own = inspect.signature(LAYERS[name]).parameters
-    allowed = ", ".join(n for n, p in inspect.signature(layers.Layer).parameters.items() if p.kind is not p.VAR_KEYWORD)
-    keyword = [n for n, p in own.items() if p.kind is p.KEYWORD_ONLY]
+    common = [n for n, p in inspect.signature(layers.Layer).parameters.items() if p.kind is not p.VAR_KEYWORD]
+    allowed = ", ".join([*common, *(n for n in own if n not in common)])
     with pytest.raises(OptionError) as raised:
         make(name, num_layer=1, backend="quick")
-    reason = f"no such option of {name}; did you mean num_layers? allowed: {', '.join([allowed, *keyword])}"
+    reason = f"no such option of {name}; did you mean num_layers? allowed: {allowed}"
     assert str(raised.value) == f"num_layer=1: {reason}"
 
 
@@ -383,16 +387,16 @@ def test_a_cell_may_take_options_of_any_name() -> None:
     class Own(layers.Layer):
         cell_class = AnyCell
 
+    assert [*inspect.signature(Own).parameters][-1] == "options"
     layer = Own(X, N, zoneout=0.5, cell_dropout=0.25)
     assert (layer.cells[0].zoneout, layer.cells[0].dropout) == (0.5, 0.25)
-    assert repr(layer) == "Own(3, 6, zoneout=0.5, cell_dropout=0.25)"
+    assert repr(layer) == "Own(3, 6, cell_dropout=0.25, zoneout=0.5)"
 
 
 @pytest.mark.named("FSRNN", "RUM", "NTM", "MAGE")
 @a_case_each
 def test_a_value_that_is_not_allowed_is_an_error_with_the_name_of_the_option(name: str) -> None:
-    options = [n for n, p in inspect.signature(LAYERS[name]).parameters.items() if p.kind is not p.VAR_KEYWORD]
-    for option, value in itertools.product([*options, *inspect.get_annotations(LayerOptions)], ("no such", {"a": 1})):
+    for option, value in itertools.product(inspect.signature(LAYERS[name]).parameters, ("no such", {"a": 1})):
         with pytest.raises(OptionError) as raised:
             LAYERS[name](**{"input_size": X, "hidden_size": N, **OPTIONS.get(name, {}), option: value})
         assert raised.value.option == option
@@ -423,21 +427,55 @@ def test_an_option_with_the_name_of_one_of_the_layer_has_a_prefix() -> None:
 
 def test_a_subclass_may_define_its_constructor() -> None:
     class Small(layers.GRU):
-        def __init__(self, size: int) -> None:
-            super().__init__(size, size)
+        def __init__(self, size: int, *, zoneout: float = 0.5, **options: Unpack[LayerOptions]) -> None:
+            super().__init__(size, size, zoneout=zoneout, **options)
 
-    assert repr(Small(3)) == "Small(3, 3)"
+    assert repr(Small(3, weight_drop=0.1)) == "Small(3, 3, weight_drop=0.1, zoneout=0.5)"
+    assert [*inspect.signature(Small).parameters] == ["size", "zoneout", "options"]
+    assert inspect.signature(type("Same", (layers.GRU,), {})) == inspect.signature(layers.GRU)
 
 
 def test_a_user_defined_layer_needs_only_the_class_of_its_cell() -> None:
     class Own(layers.Layer):
-        """A layer without a constructor."""
-
         cell_class = LSTMCell
 
     layer = Own(X, N, 2, False, zoneout=0.1)
     assert repr(layer) == "Own(3, 6, num_layers=2, bias=False, zoneout=0.1)"
     assert [cell.zoneout for cell in layer.cells] == [0.1, 0.1]
+    assert inspect.signature(Own) == inspect.signature(layers.LSTM)
+    with pytest.raises(OptionError, match=r"^zone_out=0\.1: no such option of Own; did you mean zoneout\? allowed: "):
+        Own(X, N, zone_out=0.1)
+
+
+def test_missing_and_surplus_arguments_are_an_error_of_the_layer() -> None:
+    with pytest.raises(TypeError, match=r"^RUM\.__init__\(\) missing a required argument: 'hidden_size'$"):
+        gyral.RUM(X)
+    with pytest.raises(TypeError, match=r"^FSRNN\.__init__\(\) missing a required (keyword-only )?argument: 'fast'$"):
+        gyral.FSRNN(X, N)
+    with pytest.raises(TypeError, match=r"^GRU\.__init__\(\) too many positional arguments$"):
+        gyral.GRU(X, N, 1, True, False, 0.0, False, "cpu")
+
+
+def test_the_options_are_shown_in_the_order_of_the_cell() -> None:
+    assert repr(gyral.RUM(X, N, eta=1.0, lambd=1.0)) == "RUM(3, 6, lambd=1.0, eta=1.0)"
+
+
+@pytest.mark.parametrize(("name", "former"), [("RUM", "rotations"), ("GRU", "gated"), ("PDSSM", "state_tracking")])
+def test_layers_that_version_0_2_pickled_name_another_module(name: str, former: str) -> None:
+    layer = make(name)
+    inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
+    saved = pickle.dumps(layer, 0)
+    named = f"cgyral.nn.layers\n{name}\n".encode()
+    assert named in saved
+    again = pickle.loads(saved.replace(named, f"cgyral.nn.layers.{former}\n{name}\n".encode()))
+    assert type(again) is LAYERS[name]
+    assert_same(again(inputs), layer(inputs), 0.0)
+
+
+def test_an_unknown_layer_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match=r"^module 'gyral\.nn\.layers' has no attribute 'External'$"):
+        _ = layers.External
+    assert {*LAYERS, "Layer", "TorchWeights"} <= {*dir(layers)}
 
 
 def test_a_state_that_is_a_dict_is_refused() -> None:
@@ -468,6 +506,9 @@ def test_numbers_and_lengths_may_be_those_of_numpy() -> None:
 def test_dropout_with_one_layer_warns() -> None:
     with pytest.warns(UserWarning, match=r"^dropout=0\.5 has no effect with one layer") as found:
         gyral.RUM(3, 4, dropout=0.5)
+    assert found[0].filename == __file__
+    with pytest.warns(UserWarning, match=r"^dropout=0\.5 has no effect with one layer") as found:
+        gyral.GRU(3, 4, dropout=0.5)
     assert found[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -4,7 +4,9 @@ from gyral.cells.delta_rule import ScalarRatesCell
 
 
 class DeltaNetCell(ScalarRatesCell):
-    """DeltaNet (Yang, Wang, Zhang, Shen and Kim, "Parallelizing linear transformers with the delta rule over sequence
+    """DeltaNet: linear attention with the delta rule, without the matrix after the memory.
+
+    DeltaNet (Yang, Wang, Zhang, Shen and Kim, "Parallelizing linear transformers with the delta rule over sequence
     length", NeurIPS 2024), with the options of the published layer.
 
         S_t = S_{t−1} + β_t k̂_t (v_t − S_{t−1}ᵀ k̂_t)ᵀ
@@ -23,6 +25,14 @@ class DeltaNetCell(ScalarRatesCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import DeltaNet
+        >>> layer = DeltaNet(16, 64, heads=2)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     def __init__(

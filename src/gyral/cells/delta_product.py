@@ -5,7 +5,9 @@ from gyral.core.checks import check_integer
 
 
 class DeltaProductCell(ScalarRatesCell):
-    """DeltaProduct (Siems, Carstensen, Zela, Hutter, Pontil and Grazzi, "DeltaProduct: improving state-tracking in
+    """DeltaProduct: several steps of the delta rule for each input, without the matrix after the memory.
+
+    DeltaProduct (Siems, Carstensen, Zela, Hutter, Pontil and Grazzi, "DeltaProduct: improving state-tracking in
     linear RNNs via Householder products", NeurIPS 2025), gated or not.
 
         S ← e^{γ_t} S_{t−1}
@@ -28,6 +30,14 @@ class DeltaProductCell(ScalarRatesCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import DeltaProduct
+        >>> layer = DeltaProduct(16, 64, micro_steps=3)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     def __init__(

@@ -47,6 +47,10 @@ class DeltaRuleCell(LinearAttentionCell):
     with k̂ = k / √(Σ k² + 10⁻⁶), and q̂ in the same way. A subclass computes the rates e and w, γ and the gate in `rates`
     from further rows of W_ih. See `MatrixMemoryCell` for sizes.
 
+    State:
+        A NamedTuple (memory, window): the memory matrices (B, H, K, V), and the last inputs of the convolution (B,
+        kernel_size − 1, C), the latest last. Without a convolution, one tensor, the memory matrices.
+
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.

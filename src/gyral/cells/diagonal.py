@@ -20,6 +20,9 @@ class DiagonalCell(RecurrentCell):
     real parts, then the imaginary parts.
 
     `fused` is a scan over time: a kernel on a CPU, and log₂ T passes in plain torch on other devices.
+
+    State:
+        One tensor (B, N), the hidden vector.
     """
 
     fused_operator = OPERATOR

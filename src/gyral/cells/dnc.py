@@ -16,7 +16,9 @@ LARGEST = 20.0  # of the state of the controller with the equations of the code
 
 
 class DNCCell(SlotMemoryCell):
-    """Differentiable neural computer (Graves et al., "Hybrid computing using a neural network with dynamic external
+    """Differentiable neural computer.
+
+    Differentiable neural computer (Graves et al., "Hybrid computing using a neural network with dynamic external
     memory", Nature 2016, Methods).
 
     A controller reads from and writes to a memory M with C slots of width W. It finds free slots by their usage u, and
@@ -65,6 +67,15 @@ class DNCCell(SlotMemoryCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import DNC, MaskedInputs
+        >>> write = torch.arange(50).unsqueeze(1).expand(50, 8) < 20  # the first 20 steps
+        >>> layer = DNC(16, 64, slots=8, width=8, read_heads=2)
+        >>> outputs, state = layer(MaskedInputs(torch.randn(50, 8, 16), write))
+        >>> outputs.shape
+        torch.Size([50, 8, 80])
     """
 
     class State(NamedTuple):

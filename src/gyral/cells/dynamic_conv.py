@@ -9,7 +9,9 @@ from gyral.ops.dropout import dropout_mask
 
 
 class DynamicConvCell(ConvolutionCell):
-    """Dynamic convolution (Wu, Fan, Baevski, Dauphin and Auli, "Pay less attention with lightweight and dynamic
+    """Dynamic convolution.
+
+    Dynamic convolution (Wu, Fan, Baevski, Dauphin and Auli, "Pay less attention with lightweight and dynamic
     convolutions", ICLR 2019): a window whose weights are a function of the step.
 
         v_t = (W_a x_t + b_a) ⊙ σ(W_b x_t + b_b)
@@ -36,6 +38,14 @@ class DynamicConvCell(ConvolutionCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import DynamicConv
+        >>> layer = DynamicConv(16, 64, kernel_size=7)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     def __init__(

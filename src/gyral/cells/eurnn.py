@@ -11,7 +11,9 @@ from gyral.ops import unitary
 
 
 class EURNNCell(UnitaryCell):
-    """EURNN (Jing et al., "Tunable efficient unitary neural networks", ICML 2017):
+    """Efficient unitary recurrent network.
+
+    EURNN (Jing et al., "Tunable efficient unitary neural networks", ICML 2017):
 
     h_t = modReLU(W h_{t−1} + V x_t; b), W = D F_L ⋯ F_1 with L layers of N/2 plane rotations.
 
@@ -20,6 +22,9 @@ class EURNNCell(UnitaryCell):
 
     Parameters: `eunn.theta`, `eunn.phi`, `eunn.omega`, see `gyral.cells.unitary.EUNN`; `weight_ih` and `bias`, see
     `gyral.cells.unitary.UnitaryCell`.
+
+    State:
+        One tensor (B, 2N): the N real parts, then the N imaginary parts; (B, N) with `is_complex=False`.
 
     Args:
         input_size: X ≥ 1.
@@ -33,6 +38,14 @@ class EURNNCell(UnitaryCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import EURNN
+        >>> layer = EURNN(16, 64, capacity=4)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 128])
     """
 
     # the smallest ratio of the width of the state to L at which kernels are faster with L layers than with a dense W

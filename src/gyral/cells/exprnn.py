@@ -15,7 +15,9 @@ PROJECT_EVERY = 30  # changes of base between projections of the base to an orth
 
 
 class ExpRNNCell(UnitaryCell):
-    """expRNN (Lezcano-Casado and Martínez-Rubio, "Cheap orthogonal constraints in neural networks", ICML 2019).
+    """expRNN: a network whose orthogonal matrix is a matrix exponential.
+
+    expRNN (Lezcano-Casado and Martínez-Rubio, "Cheap orthogonal constraints in neural networks", ICML 2019).
 
         Q = Q₀ exp(U − Uᵀ),  h_t = modReLU(Qᵀ h_{t−1} + V x_t; b)
 
@@ -34,6 +36,14 @@ class ExpRNNCell(UnitaryCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import ExpRNN
+        >>> layer = ExpRNN(16, 64)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     dynamics = ("generator",)
@@ -79,7 +89,9 @@ class ExpRNNCell(UnitaryCell):
 
 
 class DTRIVCell(ExpRNNCell):
-    """dtriv (Lezcano-Casado, "Trivializations for gradient-based optimization on manifolds", NeurIPS 2019).
+    """dtriv: expRNN with a base that changes in training; see `gyral.cells.exprnn.DTRIVCell.after_optimizer_step`.
+
+    dtriv (Lezcano-Casado, "Trivializations for gradient-based optimization on manifolds", NeurIPS 2019).
 
     It is `ExpRNNCell` with a base Q₀ that changes in training: after every K steps of the optimizer, Q₀ becomes Q and U
     becomes 0, which leaves Q as it is, and the optimizer forgets the averages of U's gradients. Far from U = 0 the
@@ -95,6 +107,14 @@ class DTRIVCell(ExpRNNCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import DTRIV
+        >>> layer = DTRIV(16, 64)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     def __init__(

@@ -14,7 +14,9 @@ ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 
 class FastWeightsCell(RecurrentCell):
-    """FW-LN (Ba et al., "Using fast weights to attend to the recent past", NIPS 2016):
+    """Recurrent network with fast weights.
+
+    FW-LN (Ba et al., "Using fast weights to attend to the recent past", NIPS 2016):
 
         A_t = λ A_{t−1} + η h_t h_tᵀ                        fast weights, A_0 = 0
         h_{t+1}^{(0)} = f(W h_t + C x_t)
@@ -40,6 +42,14 @@ class FastWeightsCell(RecurrentCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import FastWeights
+        >>> layer = FastWeights(16, 64, decay=0.9)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     kernel_rows = ("h",)

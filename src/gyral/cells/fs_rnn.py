@@ -36,7 +36,9 @@ class Constants(NamedTuple):
 
 
 class FSRNNCell(RecurrentCell):
-    """FS-RNN-k (Mujika, Meier and Steger, NIPS 2017): each step runs k fast cells and one slow cell.
+    """Fast-slow recurrent network.
+
+    FS-RNN-k (Mujika, Meier and Steger, NIPS 2017): each step runs k fast cells and one slow cell.
 
         u, h = F_1(dropout(x), h)
         v, s = S(dropout(u), s)
@@ -63,6 +65,15 @@ class FSRNNCell(RecurrentCell):
     Raises:
         OptionError: An option is out of bounds or has another type, or `fast` or `slow` also sets a hidden size.
         UserError: See `gyral.cells.contract.make_cell`.
+
+    Example:
+        >>> import torch
+        >>> import gyral
+        >>> from gyral import FSRNN
+        >>> layer = FSRNN(16, 64, fast=gyral.LSTMCell, slow=gyral.LSTMCell)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     class State(NamedTuple):

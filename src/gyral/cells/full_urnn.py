@@ -10,7 +10,9 @@ from gyral.ops import unitary
 
 
 class FullURNNCell(UnitaryCell):
-    """Full-capacity uRNN (Wisdom et al., NIPS 2016): z_t = modReLU(W z_{t−1} + V x_t; b), W any unitary N×N matrix.
+    """Full-capacity unitary recurrent network.
+
+    Full-capacity uRNN (Wisdom et al., NIPS 2016): z_t = modReLU(W z_{t−1} + V x_t; b), W any unitary N×N matrix.
 
     The paper keeps W unitary with gradient steps along the unitary group. Here W = exp(A) for a skew-Hermitian A with
     N² free coordinates, so that any optimizer can train it. (`torch.nn.utils.parametrizations.orthogonal` does the same
@@ -19,6 +21,9 @@ class FullURNNCell(UnitaryCell):
     Parameters: `generator` (N, N), the coordinates of A in the order of `gyral.ops.unitary.unitary`, drawn so that W
     has Haar-random eigenvectors and eigenvalues e^{iω} with ω uniform in ±π; `weight_ih`, `bias` and, with
     `learned_initial_state`, `initial_state`, see `gyral.cells.unitary.UnitaryCell`.
+
+    State:
+        One tensor (B, 2N): the N real parts, then the N imaginary parts.
 
     Args:
         input_size: X ≥ 1.
@@ -31,6 +36,14 @@ class FullURNNCell(UnitaryCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import FullURNN
+        >>> layer = FullURNN(16, 64)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 128])
     """
 
     dynamics = ("generator",)

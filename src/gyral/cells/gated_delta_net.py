@@ -4,7 +4,9 @@ from gyral.cells.delta_rule import ScalarRatesCell
 
 
 class GatedDeltaNetCell(ScalarRatesCell):
-    """Gated DeltaNet (Yang, Kautz and Hatamizadeh, "Gated delta networks: improving Mamba2 with delta rule", ICLR
+    """Gated DeltaNet: the delta rule with a decay, without the matrix after the memory.
+
+    Gated DeltaNet (Yang, Kautz and Hatamizadeh, "Gated delta networks: improving Mamba2 with delta rule", ICLR
     2025).
 
         S_t = e^{γ_t} S_{t−1} + β_t k̂_t (v_t − e^{γ_t} S_{t−1}ᵀ k̂_t)ᵀ
@@ -24,6 +26,14 @@ class GatedDeltaNetCell(ScalarRatesCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import GatedDeltaNet
+        >>> layer = GatedDeltaNet(16, 64, key_size=8)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     def __init__(

@@ -19,7 +19,9 @@ class Projected(NamedTuple):
 
 
 class GLACell(LinearAttentionCell):
-    """Gated linear attention (Yang, Wang, Shen, Panda and Kim, "Gated linear attention transformers with
+    """Gated linear attention, without the matrix after the recurrence.
+
+    Gated linear attention (Yang, Wang, Shen, Panda and Kim, "Gated linear attention transformers with
     hardware-efficient training", ICML 2024, section 4).
 
         [q_t; k_t; v_t; z_t; a_t] = W_ih x_t
@@ -34,6 +36,10 @@ class GLACell(LinearAttentionCell):
     `weight_conv` (2HK + HV, kernel_size), uniform in ±1/√columns; `bias_decay` b_γ (HK,), zero; `weight_norm`
     (V,), one.
 
+    State:
+        One tensor (B, H, K, V), the memory matrices. With a convolution, a NamedTuple (memory, window) of them and the
+        last inputs of the convolution (B, kernel_size − 1, C), the latest last.
+
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
@@ -46,6 +52,14 @@ class GLACell(LinearAttentionCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import GLA
+        >>> layer = GLA(16, 64, heads=2)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     dynamics = ("bias_decay",)

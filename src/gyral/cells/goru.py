@@ -26,7 +26,9 @@ class Constants(NamedTuple):
 
 
 class GORUCell(RecurrentCell, SubCellMixin):
-    """GORU (Jing et al., "Gated orthogonal recurrent units: On learning to forget", 2017).
+    """Gated orthogonal recurrent unit.
+
+    GORU (Jing et al., "Gated orthogonal recurrent units: On learning to forget", 2017).
 
         r = σ(W_r h + U_r x + b_r)                          reset gate
         g = σ(W_g h + U_g x + b_g)                          update gate
@@ -54,6 +56,14 @@ class GORUCell(RecurrentCell, SubCellMixin):
 
     Raises:
         OptionError: An option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import GORU
+        >>> layer = GORU(16, 64, capacity="fft")
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     kernel_rows = ("r", "g", "c")

@@ -11,7 +11,9 @@ from gyral.core.checks import check_boolean, check_integer
 
 
 class GRUCell(TorchLayerCell):
-    """GRU (Cho et al. 2014) in the variant of cuDNN and `torch.nn.GRU`: the reset gate acts after the product.
+    """Gated recurrent unit.
+
+    GRU (Cho et al. 2014) in the variant of cuDNN and `torch.nn.GRU`: the reset gate acts after the product.
 
         r = σ(W_ir x + b_ir + W_hr h + b_hr)                reset gate
         z = σ(W_iz x + b_iz + W_hz h + b_hz)                update gate
@@ -33,6 +35,14 @@ class GRUCell(TorchLayerCell):
 
     Raises:
         OptionError: A size is below 1, or an option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import GRU
+        >>> layer = GRU(16, 64, bidirectional=True)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 128])
     """
 
     kernel_rows = ("r", "z", "n")

@@ -18,7 +18,9 @@ class Projected(NamedTuple):
 
 
 class HGRN2Cell(LinearAttentionCell):
-    """HGRN2 (Qin, Yang, Sun, Shen, Li, Sun and Zhong, "HGRN2: gated linear RNNs with state expansion", COLM 2024,
+    """HGRN2, without the matrix after the recurrence.
+
+    HGRN2 (Qin, Yang, Sun, Shen, Li, Sun and Zhong, "HGRN2: gated linear RNNs with state expansion", COLM 2024,
     section 3).
 
         [q_t; a_t; v_t] = W_ih x_t
@@ -33,6 +35,9 @@ class HGRN2Cell(LinearAttentionCell):
     Parameters and initial values: `weight_ih` (2HK + HV, X), rows [q; a; v], uniform in ±1/√X; `weight_norm` (H V,),
     one.
 
+    State:
+        One tensor (B, H, K, V), the memory matrices.
+
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
@@ -42,6 +47,14 @@ class HGRN2Cell(LinearAttentionCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import HGRN2
+        >>> layer = HGRN2(16, 64, heads=2)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     head_size = 128

@@ -85,7 +85,9 @@ class ChannelDecayCell(DeltaRuleCell):
 
 
 class KDACell(ChannelDecayCell):
-    """Kimi Delta Attention (Kimi Team, "Kimi Linear: an expressive, efficient attention architecture", 2025).
+    """Kimi Delta Attention: the delta rule with a decay for each channel, without the matrix after the memory.
+
+    Kimi Delta Attention (Kimi Team, "Kimi Linear: an expressive, efficient attention architecture", 2025).
 
         S_t = e^{γ_t} ⊙ S_{t−1} + β_t k̂_t (v_t − (e^{γ_t} ⊙ S_{t−1})ᵀ k̂_t)ᵀ,   γ_t for each row of S
         β = σ(W_β x)
@@ -106,6 +108,14 @@ class KDACell(ChannelDecayCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import KDA
+        >>> layer = KDA(16, 64, heads=2)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     def further_rows(self) -> dict[str, int]:
@@ -117,7 +127,9 @@ class KDACell(ChannelDecayCell):
 
 
 class GatedDeltaNet2Cell(ChannelDecayCell):
-    """Gated DeltaNet-2 ("Gated DeltaNet-2", arXiv 2605.22791, 2026): KDA that erases and writes at different rates.
+    """Gated DeltaNet-2: KDA with rates for each channel, without the matrix after the memory.
+
+    Gated DeltaNet-2 ("Gated DeltaNet-2", arXiv 2605.22791, 2026): KDA that erases and writes at different rates.
 
         S_t = e^{γ_t} ⊙ S_{t−1} + k̂_t (w_t ⊙ v_t − (e^{γ_t} ⊙ S_{t−1})ᵀ (e_t ⊙ k̂_t))ᵀ
         e = σ(W_e x) for each channel of the keys,  w = σ(W_w x) for each channel of the values
@@ -138,6 +150,14 @@ class GatedDeltaNet2Cell(ChannelDecayCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import GatedDeltaNet2
+        >>> layer = GatedDeltaNet2(16, 64)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     def further_rows(self) -> dict[str, int]:

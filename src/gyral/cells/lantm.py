@@ -45,7 +45,9 @@ class Heads(NamedTuple):
 
 
 class LANTMCell(MemoryCell):
-    """Lie-access neural Turing machine (Yang, "Lie Access Neural Turing Machine", 2016).
+    """Lie-access neural Turing machine.
+
+    Lie-access neural Turing machine (Yang, "Lie Access Neural Turing Machine", 2016).
 
     The memory is a list of vectors m_i with strengths s_i, each at a key a_i, a point of a plane. A write appends one.
 
@@ -94,6 +96,15 @@ class LANTMCell(MemoryCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import LANTM, MaskedInputs
+        >>> write = torch.arange(50).unsqueeze(1).expand(50, 8) < 20  # the first 20 steps
+        >>> layer = LANTM(16, 64, width=8, capacity=50)
+        >>> outputs, state = layer(MaskedInputs(torch.randn(50, 8, 16), write))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     class State(NamedTuple):

@@ -9,7 +9,9 @@ from gyral.ops.scan import Shared
 
 
 class LightConvCell(ConvolutionCell):
-    """Light convolution (Wu, Fan, Baevski, Dauphin and Auli, "Pay less attention with lightweight and dynamic
+    """Light convolution.
+
+    Light convolution (Wu, Fan, Baevski, Dauphin and Auli, "Pay less attention with lightweight and dynamic
     convolutions", ICLR 2019): a window whose weights are the same at all steps.
 
         v_t = (W_a x_t + b_a) ⊙ σ(W_b x_t + b_b)
@@ -38,6 +40,14 @@ class LightConvCell(ConvolutionCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import LightConv
+        >>> layer = LightConv(16, 64, kernel_size=7)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     def __init__(

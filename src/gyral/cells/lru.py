@@ -28,7 +28,9 @@ class Constants(NamedTuple):
 
 
 class LRUCell(WidthPreservingCell):
-    """Linear recurrent unit (Orvieto, Smith, Gu, Fernando, Gulcehre, Pascanu and De, "Resurrecting recurrent neural
+    """Linear recurrent unit.
+
+    Linear recurrent unit (Orvieto, Smith, Gu, Fernando, Gulcehre, Pascanu and De, "Resurrecting recurrent neural
     networks for long sequences", ICML 2023, section 3).
 
         λ = exp(−e^ν + i e^θ)
@@ -43,6 +45,9 @@ class LRUCell(WidthPreservingCell):
     `theta_log` θ (P,), log(max_phase · u); `gamma_log` γ (P,), ½ log(1 − |λ|²); `B` (2, P, N), real and imaginary
     parts, normal / √(2N); `C` (2, N, P), normal / √P; `D` (N,), normal.
 
+    State:
+        One tensor (B, 2P): the P real parts, then the P imaginary parts.
+
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1, the width of the layer and of its outputs.
@@ -52,6 +57,14 @@ class LRUCell(WidthPreservingCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import LRU
+        >>> layer = LRU(16, 64, r_min=0.9)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     dynamics = ("nu_log", "theta_log", "gamma_log")

@@ -30,7 +30,9 @@ class Constants(NamedTuple):
 
 
 class LSTMCell(TorchLayerCell, SubCellMixin):
-    """LSTM (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000), the variant of `torch.nn.LSTM`.
+    """Long short-term memory.
+
+    LSTM (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000), the variant of `torch.nn.LSTM`.
 
         [i; f; g; o] = W_ih x_t + b_ih + W_hh h_{t−1} + b_hh    input gate, forget gate, candidate, output gate
         c_t = σ(f) ⊙ c_{t−1} + σ(i) ⊙ tanh(g)
@@ -79,6 +81,14 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
 
     Raises:
         OptionError: A size is below 1, or an option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import LSTM
+        >>> layer = LSTM(16, 64, layer_norm=True)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     kernel_rows = ("i", "f", "g", "o")

@@ -27,7 +27,9 @@ class Projected(NamedTuple):
 
 
 class M2RNNCell(ConvolvedCell):
-    """M²RNN (2026, arXiv 2603.14360), a matrix-to-matrix recurrence that is not linear.
+    """M²RNN: a memory matrix with a nonlinear recurrence, without the matrix after it.
+
+    M²RNN (2026, arXiv 2603.14360), a matrix-to-matrix recurrence that is not linear.
 
         [q; k; v; δ; g] = W_ih x,  [q; k; v] ← SiLU(conv([q; k; v]))    depthwise, causal; zeros before the first step
         f = exp(−exp(A_log) softplus(δ + b_Δ))                           one number for each head
@@ -54,6 +56,14 @@ class M2RNNCell(ConvolvedCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import M2RNN
+        >>> layer = M2RNN(16, 64)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     fused_operator = OPERATOR

@@ -14,7 +14,9 @@ from gyral.core.errors import OptionError
 
 
 class MAGECell(GraphCell):
-    """A cell F whose hidden vector is gathered along typed edges before each step (after Dhingra et al. 2017).
+    """Any cell, with its hidden vector gathered along typed edges.
+
+    A cell F whose hidden vector is gathered along typed edges before each step (after Dhingra et al. 2017).
 
         output, (h_t, s_t) = F(x_t, (g_t, s_{t−1}))
 
@@ -38,6 +40,16 @@ class MAGECell(GraphCell):
     Raises:
         OptionError: An option is out of bounds or has another type, or the state of the cell has no hidden vector.
         UserError: See `gyral.cells.contract.make_cell`.
+
+    Example:
+        >>> from functools import partial
+        >>> import torch
+        >>> import gyral
+        >>> from gyral import MAGE
+        >>> layer = MAGE(16, 64, cell=partial(gyral.RUMCell, eta=1.0))
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     class State(NamedTuple):

@@ -16,7 +16,9 @@ CARRIES = ("previous", "linked")
 
 
 class MAGEGRUCell(GraphCell):
-    """MAGE-GRU (Dhingra, Yang, Cohen and Salakhutdinov 2017, arXiv:1703.02620, equations 1 to 4).
+    """GRU that reads earlier states along typed edges.
+
+    MAGE-GRU (Dhingra, Yang, Cohen and Salakhutdinov 2017, arXiv:1703.02620, equations 1 to 4).
 
     Each type of edges e = 0 … E has hidden units h^e of its own; type 0 is the edge from the previous step. The vector
     g_t has for each type the units h^e of the step from which the edge of this type comes, their sum over several such
@@ -63,6 +65,16 @@ class MAGEGRUCell(GraphCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import MAGEGRU, LinkedInputs
+        >>> edges = torch.zeros(50, 8, 2, 1, dtype=torch.int64)
+        >>> edges[12, 0, 1, 0] = 5  # row 0, type 2: from step 7 to step 12
+        >>> layer = MAGEGRU(16, 64, edge_types=2, edge_size=16)
+        >>> outputs, state = layer(LinkedInputs(torch.randn(50, 8, 16), edges))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     class State(NamedTuple):

@@ -21,7 +21,9 @@ class Projected(NamedTuple):
 
 
 class MambaCell(ConvolvedCell):
-    """Mamba (Gu and Dao, "Mamba: linear-time sequence modeling with selective state spaces", 2023, S6).
+    """Mamba, without the matrix after the recurrence.
+
+    Mamba (Gu and Dao, "Mamba: linear-time sequence modeling with selective state spaces", 2023, S6).
 
         [v_t; z_t] = W_ih x_t
         u_t = SiLU(Σ_{j=1}^{K} w_j ⊙ v_{t−K+j} + b_w)             values before the first step are zero
@@ -47,6 +49,14 @@ class MambaCell(ConvolvedCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import Mamba
+        >>> layer = Mamba(16, 32, state_size=8)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 32])
     """
 
     fused_operator = OPERATOR

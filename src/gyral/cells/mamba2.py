@@ -23,7 +23,9 @@ class Projected(NamedTuple):
 
 
 class Mamba2Cell(LinearAttentionCell):
-    """Mamba-2 (Dao and Gu, "Transformers are SSMs: generalized models and efficient algorithms through structured state
+    """Mamba-2, without the matrix after the recurrence.
+
+    Mamba-2 (Dao and Gu, "Transformers are SSMs: generalized models and efficient algorithms through structured state
     space duality", ICML 2024, section 7).
 
         [z_t; u_t; B_t; C_t; δ_t] = W_ih x_t,  Δ_t = softplus(δ_t + b_Δ)
@@ -40,6 +42,10 @@ class Mamba2Cell(LinearAttentionCell):
     (H,), log of numbers uniform in [1, 16]; `bias_dt` b_Δ (H,), the inverse of softplus at step sizes whose logarithm
     is uniform in [log 0.001, log 0.1]; `D` (H,) and `weight_norm` (H V,), one.
 
+    State:
+        A NamedTuple (memory, window): the memory matrices (B, H, state_size, V), and the last inputs of the convolution
+        (B, kernel_size − 1, C), the latest last.
+
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
@@ -51,6 +57,14 @@ class Mamba2Cell(LinearAttentionCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import Mamba2
+        >>> layer = Mamba2(16, 64, state_size=16)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     head_size = 64

@@ -42,7 +42,9 @@ class Projected(NamedTuple):
 
 
 class Mamba3Cell(RecurrentCell):
-    """Mamba-3 ("Mamba-3", arXiv 2603.15569, 2026), with R = 1 (SISO) or several inputs and outputs of each head (MIMO).
+    """Mamba-3, without the matrix after the recurrence.
+
+    Mamba-3 ("Mamba-3", arXiv 2603.15569, 2026), with R = 1 (SISO) or several inputs and outputs of each head (MIMO).
 
         [z; u; B; C; δ; a; l; θ] = W_ih x,   Δ = softplus(δ + b_Δ),   λ = σ(l)
         u_r = X_r ⊙ u,   z_r = Z_r ⊙ z                            for R > 1
@@ -72,6 +74,14 @@ class Mamba3Cell(RecurrentCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import Mamba3
+        >>> layer = Mamba3(16, 64, state_size=16, rank=2)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     fused_operator = OPERATOR

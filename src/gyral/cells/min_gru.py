@@ -9,7 +9,9 @@ from gyral.ops.min_gated import OPERATOR, coefficients, min_gated
 
 
 class MinGRUCell(DiagonalCell):
-    """minGRU (Feng, Tung, Ahmed, Bengio and Hajimirsadeghi, "Were RNNs all we needed?", 2024, appendix B).
+    """minGRU.
+
+    minGRU (Feng, Tung, Ahmed, Bengio and Hajimirsadeghi, "Were RNNs all we needed?", 2024, appendix B).
 
         c_t = W_c x_t,  z_t = σ(W_z x_t)
         h_t = (1 − z_t) ⊙ h_{t−1} + z_t ⊙ g(c_t)                  g(c) = c + ½ if c ≥ 0, else σ(c)
@@ -25,6 +27,14 @@ class MinGRUCell(DiagonalCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import MinGRU
+        >>> layer = MinGRU(16, 64)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     fused_operator = OPERATOR

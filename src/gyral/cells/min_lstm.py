@@ -4,7 +4,9 @@ from gyral.cells.min_gru import MinGRUCell
 
 
 class MinLSTMCell(MinGRUCell):
-    """minLSTM (Feng, Tung, Ahmed, Bengio and Hajimirsadeghi, "Were RNNs all we needed?", 2024, appendix B).
+    """minLSTM.
+
+    minLSTM (Feng, Tung, Ahmed, Bengio and Hajimirsadeghi, "Were RNNs all we needed?", 2024, appendix B).
 
         c_t = W_c x_t,  f_t = σ(W_f x_t),  i_t = σ(W_i x_t)
         h_t = (f_t ⊙ h_{t−1} + i_t ⊙ g(c_t)) / (f_t + i_t)        g(c) = c + ½ if c ≥ 0, else σ(c)
@@ -19,6 +21,14 @@ class MinLSTMCell(MinGRUCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import MinLSTM
+        >>> layer = MinLSTM(16, 64)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     parts = 3

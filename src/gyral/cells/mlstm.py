@@ -138,7 +138,9 @@ class Projected(NamedTuple):
 
 
 class MLSTMCell(StabilizedCell):
-    """mLSTM (Beck, Pöppel, Spanring, Auer, Prudnikova, Kopp, Klambauer, Brandstetter and Hochreiter, "xLSTM: extended
+    """mLSTM of xLSTM, without the matrix after the recurrence.
+
+    mLSTM (Beck, Pöppel, Spanring, Auer, Prudnikova, Kopp, Klambauer, Brandstetter and Hochreiter, "xLSTM: extended
     long short-term memory", NeurIPS 2024, equations 19 to 27), in the layer of its appendix.
 
         [u_t; z_t] = W_ih x_t
@@ -155,6 +157,10 @@ class MLSTMCell(StabilizedCell):
     `weight_gates` (2H, 3HV), rows [i; f], zero; `bias_gates` (2H,), of i normal with standard deviation 0.1, of f from
     3 to 6 in equal steps; `skip` s and `weight_norm` g (H V,), one.
 
+    State:
+        A NamedTuple (memory, stabilizer, window): [C, n] (B, H, K, V + 1), m (B, H), and the last inputs of the
+        convolution (B, kernel_size − 1, H V), the latest last.
+
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 2.
@@ -164,6 +170,14 @@ class MLSTMCell(StabilizedCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import MLSTM
+        >>> layer = MLSTM(16, 64, heads=2)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     dynamics = ("bias_gates",)
@@ -223,7 +237,9 @@ class LargeProjected(NamedTuple):
 
 
 class MLSTMLargeCell(StabilizedCell):
-    """mLSTM in the layer of xLSTM 7B (Beck, Pöppel, Lippe, Kurle, Blies, Klambauer, Böck and Hochreiter, "xLSTM 7B: a
+    """mLSTM of xLSTM 7B, without the matrix after the recurrence.
+
+    mLSTM in the layer of xLSTM 7B (Beck, Pöppel, Lippe, Kurle, Blies, Klambauer, Böck and Hochreiter, "xLSTM 7B: a
     recurrent LLM for fast and efficient inference", 2025).
 
         [q_t; k_t; v_t; o_t] = W_ih x_t
@@ -237,6 +253,9 @@ class MLSTMLargeCell(StabilizedCell):
     [i; f], uniform in ±1/√X; `bias_gates` (2H,), of i −10, so that the first steps write little, of f from 3 to 6 in
     equal steps; `weight_norm` g (H V,), one.
 
+    State:
+        A NamedTuple (memory, stabilizer): [C, n] (B, H, K, V + 1) and m (B, H).
+
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 2.
@@ -246,6 +265,14 @@ class MLSTMLargeCell(StabilizedCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import MLSTMLarge
+        >>> layer = MLSTMLarge(16, 64, heads=2)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     dynamics = ("bias_gates",)

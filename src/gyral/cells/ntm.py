@@ -16,7 +16,9 @@ CONSTANT_MEMORY = 1e-6
 
 
 class NTMCell(SlotMemoryCell):
-    """Neural Turing machine (Graves, Wayne and Danihelka, "Neural Turing Machines", 2014).
+    """Neural Turing machine.
+
+    Neural Turing machine (Graves, Wayne and Danihelka, "Neural Turing Machines", 2014).
 
     A controller reads from and writes to a memory M with C slots of width W. Each head has a weighting w of the slots.
 
@@ -62,6 +64,15 @@ class NTMCell(SlotMemoryCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import NTM, MaskedInputs
+        >>> write = torch.arange(50).unsqueeze(1).expand(50, 8) < 20  # the first 20 steps
+        >>> layer = NTM(16, 64, slots=32, width=8)
+        >>> outputs, state = layer(MaskedInputs(torch.randn(50, 8, 16), write))
+        >>> outputs.shape
+        torch.Size([50, 8, 72])
     """
 
     class State(NamedTuple):

@@ -16,7 +16,9 @@ CHUNK = 10  # units, by default
 
 
 class ONLSTMCell(RecurrentCell):
-    """ON-LSTM (Shen et al., "Ordered neurons", ICLR 2019): an LSTM whose neurons are ordered by how long they
+    """Ordered-neurons LSTM.
+
+    ON-LSTM (Shen et al., "Ordered neurons", ICLR 2019): an LSTM whose neurons are ordered by how long they
     remember.
 
     With the gates f, i, o and the candidate ĉ of an LSTM, cumax(z) = cumsum(softmax(z)), D = ⌈N/C⌉:
@@ -47,6 +49,14 @@ class ONLSTMCell(RecurrentCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import ONLSTM
+        >>> layer = ONLSTM(16, 60, chunk_size=10)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 60])
     """
 
     class State(NamedTuple):

@@ -15,7 +15,9 @@ from gyral.ops.scan import Shared
 
 
 class PDSSMCell(WidthPreservingCell):
-    """PD-SSM (Terzić et al., "Structured sparse transition matrices to enable state tracking in state-space models",
+    """PD-SSM, a state space whose matrix moves the numbers of the state.
+
+    PD-SSM (Terzić et al., "Structured sparse transition matrices to enable state tracking in state-space models",
     2025).
 
         a_t = σ(W_r x_t + b_r) ⊙ exp(2πi σ(W_φ x_t + b_φ))
@@ -33,6 +35,9 @@ class PDSSMCell(WidthPreservingCell):
     `bias_phase` (P,), zero; `selector` W_s (K, N), normal / √N; `dictionary` M (K, P, P), normal; `B` (2, P, N), real
     and imaginary parts, normal / √(2N); `C` (2, N, P), normal / √P; `D` (N,), normal.
 
+    State:
+        One tensor (B, 2P): the P real parts, then the P imaginary parts.
+
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1, the width of the layer and of its outputs.
@@ -41,6 +46,14 @@ class PDSSMCell(WidthPreservingCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import PDSSM
+        >>> layer = PDSSM(16, 64, state_size=8)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     fused_operator = OPERATOR

@@ -24,7 +24,9 @@ class Projected(NamedTuple):
 
 
 class RGLRUCell(WidthPreservingCell):
-    """Real-gated linear recurrent unit (De et al., "Griffin: mixing gated linear recurrences with local attention for
+    """Real-gated linear recurrent unit of Griffin.
+
+    Real-gated linear recurrent unit (De et al., "Griffin: mixing gated linear recurrences with local attention for
     efficient language models", 2024, section 2.4).
 
         r_t = σ(W_a x_t + b_a),  i_t = σ(W_x x_t + b_x)
@@ -47,6 +49,14 @@ class RGLRUCell(WidthPreservingCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import RGLRU
+        >>> layer = RGLRU(16, 64, heads=4)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     dynamics = ("decay",)

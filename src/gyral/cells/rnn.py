@@ -10,7 +10,9 @@ from gyral.core.checks import check_boolean, check_choice, check_integer
 
 
 class RNNCell(TorchLayerCell):
-    """Elman network (Elman 1990): h_t = f(W_ih x_t + b_ih + W_hh h_{t−1} + b_hh), the variant of `torch.nn.RNN`.
+    """Elman network.
+
+    Elman network (Elman 1990): h_t = f(W_ih x_t + b_ih + W_hh h_{t−1} + b_hh), the variant of `torch.nn.RNN`.
 
     Layer normalization acts on the argument of f.
 
@@ -27,6 +29,14 @@ class RNNCell(TorchLayerCell):
 
     Raises:
         OptionError: A size is below 1, or an option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import RNN
+        >>> layer = RNN(16, 64, nonlinearity="relu")
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     kernel_rows = ("h",)

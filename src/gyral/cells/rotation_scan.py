@@ -18,7 +18,9 @@ ANGLES = ("single", "double")
 
 
 class RotationScanCell(RecurrentCell):
-    """Rotation scan, a RUM (Dangovski et al., "Rotational Unit of Memory", TACL 2019) that runs in parallel over time.
+    """Rotation scan, a rotational unit of memory that runs in parallel over time.
+
+    Rotation scan, a RUM (Dangovski et al., "Rotational Unit of Memory", TACL 2019) that runs in parallel over time.
 
         [τ_t; u_t; q_t; ε_t] = W_ih x_t + b                  target, gate, query and embedded input
         R_t = R_{t−1} H_{w₂} H_{w₁}                          associative memory, R_0 = I, with H_w = I − 2wwᵀ
@@ -53,6 +55,14 @@ class RotationScanCell(RecurrentCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import RotationScan
+        >>> layer = RotationScan(16, 64, heads=2)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     fused_operator = OPERATOR

@@ -33,7 +33,9 @@ class Projected(NamedTuple):
 
 
 class RUMCell(RecurrentCell, SubCellMixin):
-    """RUM (Dangovski et al., "Rotational Unit of Memory", TACL 2019, Algorithm 1).
+    """Rotational unit of memory.
+
+    RUM (Dangovski et al., "Rotational Unit of Memory", TACL 2019, Algorithm 1).
 
         τ_t  = W_hh^τ h_{t−1} + W_xh^τ x_t + b^τ            memory target
         u_t  = σ(W_hh^u h_{t−1} + W_xh^u x_t + b^u)         update gate
@@ -51,6 +53,10 @@ class RUMCell(RecurrentCell, SubCellMixin):
     (2N, N), rows [target; gate]; `bias` (3N,), rows as in `weight_ih`. Without the update gate its rows are absent.
     `initialization` determines their values. With `layer_norm` also `norm_target`, `norm_gate` and `norm_candidate`,
     gain 1 and bias 0.
+
+    State:
+        One tensor (B, N), the hidden vector h, for λ = 0; for others a NamedTuple (hidden, memory): h (B, N) and R (B,
+        N, N).
 
     Args:
         input_size: X ≥ 1.
@@ -73,6 +79,14 @@ class RUMCell(RecurrentCell, SubCellMixin):
 
     Raises:
         OptionError: An option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import RUM
+        >>> layer = RUM(16, 64, num_layers=2, lambd=1.0)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     kernel_rows = ("τ", "u", "ε̃")

@@ -36,7 +36,9 @@ class Mixed(NamedTuple):
 
 
 class RWKV7Cell(LinearAttentionCell):
-    """RWKV-7 (Peng et al., "RWKV-7 'Goose' with expressive dynamic state evolution", 2025, section 4).
+    """RWKV-7, without the matrix after the recurrence.
+
+    RWKV-7 (Peng et al., "RWKV-7 'Goose' with expressive dynamic state evolution", 2025, section 4).
 
         x^c_t = x_t + μ_c ⊙ (x_{t−1} − x_t)                       c = r, w, k, v, a, g; x_0 = 0
         r_t = W_r x^r_t,  v_t = W_v x^v_t,  k_t = W_k x^k_t,  g_t = G_2 σ(G_1 x^g_t)
@@ -59,6 +61,9 @@ class RWKV7Cell(LinearAttentionCell):
     −0.19 + 0.3 z + 0.4 l; `k_k` (W,), 0.71 − 0.1 l; `k_a` (W,), 1.02; `r_k` (H, V), −0.04; `weight_norm` (W,),
     ((layer + 1) / layers)^0.7; `bias_norm` (W,), zero.
 
+    State:
+        A NamedTuple (memory, window): the memory matrices (B, H, V, V), and the last input (B, 1, W).
+
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 2.
@@ -70,6 +75,14 @@ class RWKV7Cell(LinearAttentionCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import RWKV7
+        >>> layer = RWKV7(16, 64)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     head_size = 64

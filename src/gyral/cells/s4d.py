@@ -23,7 +23,9 @@ class Constants(NamedTuple):
 
 
 class S4DCell(WidthPreservingCell):
-    """Diagonal state space of each channel (Gu, Gupta, Goel and Ré, "On the parameterization and initialization of
+    """Diagonal state space of each channel.
+
+    Diagonal state space of each channel (Gu, Gupta, Goel and Ré, "On the parameterization and initialization of
     diagonal state space models", NeurIPS 2022, S4D-Lin with zero-order hold).
 
         A = −exp(log_A_real) + i A_imag,  λ = exp(ΔA),  B̄ = (λ − 1) / A
@@ -38,6 +40,9 @@ class S4DCell(WidthPreservingCell):
     Parameters and initial values: `log_A_real` (N, P), log ½; `A_imag` (N, P), πp with p from 0; `log_dt` log Δ (N,)
     uniform in [log 0.001, log 0.1]; `C` (2, N, P), real and imaginary parts, normal / √2; `D` (N,), normal.
 
+    State:
+        One tensor (B, 2NP): the real parts of all channels, then their imaginary parts.
+
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1, the number of channels.
@@ -45,6 +50,14 @@ class S4DCell(WidthPreservingCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import S4D
+        >>> layer = S4D(16, 64, state_size=8)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     fused_operator = OPERATOR

@@ -32,7 +32,9 @@ class Constants(NamedTuple):
 
 
 class S5Cell(WidthPreservingCell):
-    """Simplified state space layer (Smith, Warrington and Linderman, "Simplified state space layers for sequence
+    """Simplified state space layer.
+
+    Simplified state space layer (Smith, Warrington and Linderman, "Simplified state space layers for sequence
     modeling", ICLR 2023), one block of eigenvalues.
 
         h_t = λ ⊙ h_{t−1} + B̄ x_t                                 h_t has P complex numbers
@@ -52,6 +54,9 @@ class S5Cell(WidthPreservingCell):
     V⁻¹ times a matrix (2P, N) normal / √(2P); `C` (2, N, P), a complex matrix (N, 2P) normal / √(2P), truncated at two
     standard deviations, times V; `log_step` log Δ (P,) uniform in [log 0.001, log 0.1]; `D` (N,), normal.
 
+    State:
+        One tensor (B, 2P): the P real parts, then the P imaginary parts.
+
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1, the width of the layer and of its outputs.
@@ -61,6 +66,14 @@ class S5Cell(WidthPreservingCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import S5
+        >>> layer = S5(16, 64, state_size=32)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     dynamics = ("Lambda_re", "Lambda_im", "log_step")

@@ -12,7 +12,9 @@ from gyral.ops.block_scan import OPERATOR, block_scan, step
 
 
 class SLiCECell(RecurrentCell):
-    """Structured linear controlled differential equation (Walker et al., "Structured linear CDEs: maximally expressive
+    """Structured linear controlled differential equation with a block-diagonal matrix.
+
+    Structured linear controlled differential equation (Walker et al., "Structured linear CDEs: maximally expressive
     and parallel-in-time sequence models", 2025), with a block-diagonal matrix.
 
         h_t = h_{t−1} + A_t h_{t−1},  A_t = Δ (A_0 + Σ_i x_{t,i} A_i)
@@ -38,6 +40,14 @@ class SLiCECell(RecurrentCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import SLiCE
+        >>> layer = SLiCE(16, 64, block_size=8)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     fused_operator = OPERATOR

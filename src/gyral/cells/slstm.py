@@ -18,7 +18,9 @@ EPSILON = 1e-5  # added to the variance of a head
 
 
 class SLSTMCell(ConvolvedCell):
-    """sLSTM (Beck et al., "xLSTM: extended long short-term memory", NeurIPS 2024, section 2.2), with heads.
+    """sLSTM: an LSTM with exponential gates, without the matrix after it.
+
+    sLSTM (Beck et al., "xLSTM: extended long short-term memory", NeurIPS 2024, section 2.2), with heads.
 
         u_t = SiLU(Σ_{j=1}^{K} w_j ⊙ x_{t−K+j} + b_w)             inputs before the first step are zero
         i = W_i u_t + R_i y_{t−1} + b_i,  f = W_f u_t + R_f y_{t−1} + b_f
@@ -47,6 +49,14 @@ class SLSTMCell(ConvolvedCell):
 
     Raises:
         OptionError: An argument is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import SLSTM
+        >>> layer = SLSTM(16, 64, heads=2)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     fused_operator = OPERATOR

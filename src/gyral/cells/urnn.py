@@ -18,7 +18,9 @@ class Operator(NamedTuple):
 
 
 class URNNCell(UnitaryCell):
-    """uRNN (Arjovsky, Shah and Bengio, ICML 2016): z_t = modReLU(W z_{t−1} + V x_t; b), N complex units, with
+    """Unitary evolution recurrent network.
+
+    uRNN (Arjovsky, Shah and Bengio, ICML 2016): z_t = modReLU(W z_{t−1} + V x_t; b), N complex units, with
 
     W = D3 R2 F⁻¹ D2 Π R1 F D1                          (their equation 6)
 
@@ -27,6 +29,9 @@ class URNNCell(UnitaryCell):
 
     Parameters: `angles` ω (3, N), uniform in ±π; `axes` (2, 2, N), real and imaginary parts of v; `weight_ih`, `bias`
     and, with `learned_initial_state`, `initial_state`, see `gyral.cells.unitary.UnitaryCell`.
+
+    State:
+        One tensor (B, 2N): the N real parts, then the N imaginary parts.
 
     Args:
         input_size: X ≥ 1.
@@ -40,6 +45,14 @@ class URNNCell(UnitaryCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import URNN
+        >>> layer = URNN(16, 64)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 128])
     """
 
     dynamics = ("angles", "axes")

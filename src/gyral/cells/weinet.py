@@ -12,7 +12,9 @@ from gyral.ops import fast_weights
 
 
 class WeiNetCell(RecurrentCell):
-    """WeiNet: learned gates update the recurrent weights from the current input (after Zhang and Zhou 2017).
+    """Recurrent network whose recurrent weights are a memory.
+
+    WeiNet: learned gates update the recurrent weights from the current input (after Zhang and Zhou 2017).
 
     The papers that cite WeiNet give no equations. These equations are ours; they follow the description and the
     parameter count, about 22 thousand at N = 50, in the recall table of Dangovski et al. (TACL 2019):
@@ -37,6 +39,14 @@ class WeiNetCell(RecurrentCell):
 
     Raises:
         OptionError: An option is out of bounds or has another type.
+
+    Example:
+        >>> import torch
+        >>> from gyral import WeiNet
+        >>> layer = WeiNet(16, 64)
+        >>> outputs, state = layer(torch.randn(50, 8, 16))
+        >>> outputs.shape
+        torch.Size([50, 8, 64])
     """
 
     kernel_rows = ("f", "f'", "i", "i'", "v", "k", "c")

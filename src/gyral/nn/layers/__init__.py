@@ -1,65 +1,34 @@
-"""Layers with the interface of `torch.nn.GRU`, one per cell: `RUM(input_size, hidden_size)`."""
+"""Layers with the interface of `torch.nn.GRU`, one per cell: `RUM(input_size, hidden_size)`.
 
-from gyral.nn.layers.base import Layer
-from gyral.nn.layers.convolution import DynamicConv, LightConv
-from gyral.nn.layers.delta import KDA, DeltaNet, DeltaProduct, GatedDeltaNet, GatedDeltaNet2
-from gyral.nn.layers.fast_slow import FSRNN
-from gyral.nn.layers.fast_weights import FastWeights, WeiNet
-from gyral.nn.layers.gated import GRU, LSTM, ONLSTM, RNN
-from gyral.nn.layers.graph import MAGE, MAGEGRU
-from gyral.nn.layers.linear_attention import GLA, HGRN2, MLSTM, RWKV7, Mamba2, Mamba3, MLSTMLarge
-from gyral.nn.layers.memory import DNC, LANTM, NTM
-from gyral.nn.layers.nonlinear import DTRIV, M2RNN, SLSTM, ExpRNN
-from gyral.nn.layers.rotations import GORU, RUM
-from gyral.nn.layers.scans import LRU, RGLRU, S4D, S5, Mamba, MinGRU, MinLSTM
-from gyral.nn.layers.state_tracking import PDSSM, RotationScan, SLiCE
-from gyral.nn.layers.unitary import EURNN, URNN, FullURNN
+A layer is made of its cell on first access, `RUM` of `gyral.cells.rum.RUMCell`: its name, options and docstring are
+those of the cell.
+"""
 
-__all__ = [
-    "DNC",
-    "DTRIV",
-    "EURNN",
-    "FSRNN",
-    "GLA",
-    "GORU",
-    "GRU",
-    "HGRN2",
-    "KDA",
-    "LANTM",
-    "LRU",
-    "LSTM",
-    "M2RNN",
-    "MAGE",
-    "MAGEGRU",
-    "MLSTM",
-    "NTM",
-    "ONLSTM",
-    "PDSSM",
-    "RGLRU",
-    "RNN",
-    "RUM",
-    "RWKV7",
-    "S4D",
-    "S5",
-    "SLSTM",
-    "URNN",
-    "DeltaNet",
-    "DeltaProduct",
-    "DynamicConv",
-    "ExpRNN",
-    "FastWeights",
-    "FullURNN",
-    "GatedDeltaNet",
-    "GatedDeltaNet2",
-    "Layer",
-    "LightConv",
-    "MLSTMLarge",
-    "Mamba",
-    "Mamba2",
-    "Mamba3",
-    "MinGRU",
-    "MinLSTM",
-    "RotationScan",
-    "SLiCE",
-    "WeiNet",
-]
+import sys
+from importlib import import_module
+from typing import Any
+
+from gyral import cells
+from gyral.cells.torch_layer import TorchLayerCell
+from gyral.nn.layers.base import Layer, TorchWeights
+
+# Layers that version 0.2 has pickled name these modules.
+for _former in ("convolution", "delta", "fast_slow", "fast_weights", "gated", "graph", "linear_attention", "memory",
+                "nonlinear", "rotations", "scans", "state_tracking", "unitary"):  # fmt: skip
+    sys.modules[f"{__name__}.{_former}"] = sys.modules[__name__]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return ["Layer", *cells.layers()]
+    if name not in cells.layers():
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    cell = cells.layers()[name]
+    cell_class = getattr(import_module(cells.modules()[cell]), cell)
+    bases = (TorchWeights, Layer) if issubclass(cell_class, TorchLayerCell) else (Layer,)
+    # of two threads, the first one decides: a pickled layer must be of the class that this module has
+    return globals().setdefault(name, type(name, bases, {"__module__": __name__, "cell_class": cell_class}))
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *cells.layers()})

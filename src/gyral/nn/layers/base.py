@@ -3,7 +3,7 @@
 import inspect
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypedDict
 
@@ -25,7 +25,7 @@ from gyral.nn.tracing import is_symbolic, record_call
 
 
 class LayerOptions(TypedDict, total=False):
-    """The options that all layers share; see `Layer`."""
+    """The options that all layers share, for layers with a constructor of their own; see `Layer`."""
 
     device: torch.device | str | int | None
     dtype: torch.dtype | None
@@ -35,7 +35,7 @@ class LayerOptions(TypedDict, total=False):
 
 
 class Layer(RecurrentBase):
-    """Base class of the layers. A subclass sets `cell_class`, and its constructor names the options of the cell.
+    """Base class of the layers. A subclass sets `cell_class`, whose options and docstring it has.
 
     A layer is called like `torch.nn.GRU`: on inputs (T, B, X), (B, T, X) with `batch_first`, (T, X) or a
     `PackedSequence`. Its state is one tensor (num_layers · directions, B, N) if the state of the cell is one hidden
@@ -71,8 +71,10 @@ class Layer(RecurrentBase):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "cell_class" in vars(cls) and vars(cls).get("__doc__"):
+        if "cell_class" in vars(cls):
             cls.__doc__ = complete_docstring(cls, Layer.__doc__ or "")
+            if "__init__" not in vars(cls):
+                cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
 
     def __init__(
         self,
@@ -101,6 +103,7 @@ class Layer(RecurrentBase):
         }
         known = inspect.signature(self.cell_class).parameters
         names = self._check_names(options)
+        options = {name: options[name] for name in names if name in options}  # in the order of the cell
         of_cell = {names[name]: value for name, value in options.items()}
         if "bias" in known:
             of_cell["bias"] = bias
@@ -128,8 +131,7 @@ class Layer(RecurrentBase):
         """
         known = inspect.signature(self.cell_class).parameters
         common = _named(inspect.signature(Layer).parameters)
-        own = [name for name in _named(known) if name not in ("input_size", "hidden_size", "bias")]
-        names = {f"cell_{name}" if name in common else name: name for name in own}
+        names = {name: one.name for name, one in _options(self.cell_class).items()}
         for name in (name for name in options if name not in names):
             if not is_open(dict(known)):
                 allowed = [*common, *names]
@@ -259,6 +261,36 @@ def _named(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
     return [name for name, each in parameters.items() if each.kind is not each.VAR_KEYWORD]
 
 
+def _options(cell_class: type[RecurrentCell]) -> dict[str, inspect.Parameter]:
+    """Return the options that a layer has from its cell, by their names there, without `**options`."""
+    common, known = _named(inspect.signature(Layer).parameters), inspect.signature(cell_class).parameters
+    own = [known[name] for name in _named(known) if name not in ("input_size", "hidden_size", "bias")]
+    return {f"cell_{one.name}" if one.name in common else one.name: one for one in own}
+
+
+def _constructor(layer: type[Layer]) -> Callable[..., None]:
+    """Return the constructor of a layer, with a signature that names the options of its cell."""
+    signature = inspect.signature(Layer.__init__)
+    *common, further = signature.parameters.values()
+    own = [one.replace(name=name, kind=one.KEYWORD_ONLY) for name, one in _options(layer.cell_class).items()]
+    first = [one.kind for one in common].index(further.KEYWORD_ONLY)
+    parameters = [*common[:first], *own, *common[first:]]
+    accepted = signature.replace(parameters=[*parameters, further])  # unknown options are an error of `Layer`
+
+    def construct(self: Layer, *arguments: Any, **options: Any) -> None:
+        try:
+            accepted.bind(self, *arguments, **options)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}.__init__() {error}") from None
+        super(layer, self).__init__(*arguments, **options)
+
+    is_any_allowed = is_open(dict(inspect.signature(layer.cell_class).parameters))
+    construct.__signature__ = accepted if is_any_allowed else signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    construct.__module__, construct.__name__ = layer.__module__, "__init__"
+    construct.__qualname__ = f"{layer.__qualname__}.__init__"
+    return construct
+
+
 def _stack(*leaves: Tensor) -> Tensor:
     return torch.stack(leaves) if len(leaves) > 1 else leaves[0].unsqueeze(0)  # a view: memories may be large
 
@@ -287,9 +319,9 @@ class TorchWeights(nn.Module):
         all_weights: The parameters, a list for each cell, as of torch.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.register_load_state_dict_pre_hook(_rename_torch_weights)
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *further: Any) -> None:
+        _rename_torch_weights(self, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *further)
 
     def _torch_layers(self) -> list[Any]:
         return [cell.layer for cell in self.cells]

@@ -1,0 +1,96 @@
+"""Stubs of the public names and of the layers, for type checkers and editors; Gyral itself does not read them.
+
+A layer is made of its cell when it is used, and its stub of the text of its cell, without importing it. setup.py writes
+the stubs when Gyral is installed from its source, and so does `python -m gyral.nn.stubs`, which `make lint` runs.
+"""
+
+import ast
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+
+import gyral
+from gyral import cells
+from gyral.core import PACKAGE
+
+HEAD = "# Written by gyral.nn.stubs when Gyral is installed.\n"
+BASE = PACKAGE / "nn" / "layers" / "base.py"
+
+
+def main() -> None:
+    """Write the stubs beside the modules."""
+    for path, text in stubs().items():
+        (PACKAGE / path).write_text(text, encoding="utf-8")
+
+
+def stubs() -> dict[Path, str]:
+    """Return the text of each stub by its path in the package."""
+    names = "".join(f"from {module} import {name} as {name}\n" for name, module in sorted(gyral._modules().items()))
+    public = f"{HEAD}{names}\n__version__: str\n__all__: list[str]\n\ndef _modules() -> dict[str, str]: ...\n"
+    return {Path("__init__.pyi"): public, Path("nn", "layers", "__init__.pyi"): f"{HEAD}{layers()}"}
+
+
+def layers() -> str:
+    """Return the classes of the layers, each with a constructor that has the options of its cell."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (BASE, *sorted((PACKAGE / "cells").glob("*.py")))]
+    places = {node.name: (node, tree) for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
+    classes = {name: node for name, (node, _) in places.items()}
+    shared = _arguments(classes["Layer"])
+    assert shared is not None
+    imports, texts = {"from gyral.nn.layers.base import Layer as Layer, TorchWeights", *_imports(shared, trees[0])}, []
+    for name, cell in cells.layers().items():
+        lineage = list(_lineage(cell, classes))
+        owner, options = next((each, found) for each in lineage if (found := _arguments(each)))
+        imports |= {f"from {cells.modules()[cell]} import {cell}", *_imports(options, places[owner.name][1])}
+        constructor = f"def __init__({ast.unparse(_with_options(shared, options))}) -> None: ..."
+        bases = "TorchWeights, Layer" if classes["TorchLayerCell"] in lineage else "Layer"
+        about = ast.get_docstring(classes[cell], clean=False) or ""
+        body = f'    r"""{about}"""\n\n    cell_class: type[{cell}]\n\n    {constructor}\n'
+        texts.append(f"class {name}({bases}):\n{body}")
+    return "\n".join([*sorted(imports), "\n__all__: list[str]\n", *texts])
+
+
+def _lineage(name: str, classes: dict[str, ast.ClassDef]) -> Iterator[ast.ClassDef]:
+    """Yield a class, its first base class, the first one of that, and so on."""
+    while name in classes:
+        yield classes[name]
+        name = ast.unparse(classes[name].bases[0]) if classes[name].bases else ""
+
+
+def _arguments(node: ast.ClassDef) -> ast.arguments | None:
+    """Return the arguments of the constructor that a class itself has."""
+    own = (each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
+    return next((each.args for each in own), None)
+
+
+def _with_options(shared: ast.arguments, of_cell: ast.arguments) -> ast.arguments:
+    """Return the arguments of `Layer` with the options of a cell, as `gyral.nn.layers.base` joins them."""
+    joined = deepcopy(shared)
+    common = {argument.arg for argument in (*shared.args, *shared.kwonlyargs)}
+    positional: list[ast.expr | None] = [None] * (len(of_cell.args) - len(of_cell.defaults))
+    defaults = [*positional, *of_cell.defaults, *of_cell.kw_defaults]
+    options, values = [], []
+    for argument, default in zip((*of_cell.args, *of_cell.kwonlyargs), defaults, strict=True):
+        if argument.arg not in ("self", "input_size", "hidden_size", "bias"):
+            name = f"cell_{argument.arg}" if argument.arg in common else argument.arg
+            options.append(ast.arg(name, argument.annotation))
+            values.append(default)
+    joined.kwonlyargs[:0], joined.kw_defaults[:0] = options, values
+    joined.kwarg = of_cell.kwarg
+    return joined
+
+
+def _imports(arguments: ast.arguments, tree: ast.Module) -> set[str]:
+    """Return the imports of a module that the annotations of arguments need."""
+    used = {node.id for node in ast.walk(arguments) if isinstance(node, ast.Name)}
+    found = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    return {
+        ast.unparse(type(node)(**{**vars(node), "names": [alias]}))
+        for node in found
+        for alias in node.names
+        if (alias.asname or alias.name) in used
+    }
+
+
+if __name__ == "__main__":
+    main()
