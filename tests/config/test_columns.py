@@ -13,7 +13,7 @@ from gyral.reports.rows import Row
 from gyral.training import build
 from tests.helpers.found import at_least
 from tests.helpers.running import compose_config, keep_small
-from tests.helpers.slices import offered
+from tests.helpers.slices import small_options
 
 TABLES = {sweep.name: sweep for sweep in catalogue.named() if sweep.column == "column"}
 COLUMNS = at_least(
@@ -28,9 +28,9 @@ COLUMNS = at_least(
 
 def shrink(config: DictConfig) -> DictConfig:
     """Return the configuration of a row in a column with small data and a small model."""
-    keep_small(
-        config, batch_size=2, val_batches=1, test_batches=1, train_size=8, val_size=4, test_size=4, **offered("TINY")
-    )
+    if config.task._target_.startswith("gyral.applications."):
+        keep_small(config, **small_options(OmegaConf.to_container(config.task)))
+    keep_small(config, batch_size=2, val_batches=1, test_batches=1, train_size=8, val_size=4, test_size=4)
     for part in {"cell", "encoder", "decoder"} & set(config.model):
         config.model[part].hidden_size = 16
     if config.model.embedding_size is not None:

@@ -12,7 +12,7 @@ import pytest
 from gyral import train
 from gyral.training.ddp import peers
 from tests.faults.forks import Ended, fork
-from tests.faults.small_runs import copy
+from tests.faults.small_runs import SMALL_RUNS
 from tests.faults.test_kills import check_end
 from tests.helpers.attacks import Attack
 from tests.helpers.processes import other_processes, wait_for_end
@@ -26,7 +26,7 @@ STOPPED = 3.0
 def run(directory: Path, meanwhile: Callable[[int], None] | None = None) -> Ended:
     def call() -> None:
         peers.STOPPED = STOPPED
-        sys.argv = ["src/train.py", *copy(directory.parent, None), *TWO, f"hydra.run.dir={directory}"]
+        sys.argv = ["src/train.py", *SMALL_RUNS["copy"](directory.parent, None), *TWO, f"hydra.run.dir={directory}"]
         train.main()
 
     return fork(call, ROOT, LIMIT, meanwhile)

@@ -22,11 +22,11 @@ from gyral.core.signals import SIGNALS
 from gyral.figures import loss_curve
 from gyral.training import build, loggers, loop  # noqa: F401
 from tests.faults.forks import Ended, fork
-from tests.faults.small_runs import SMALL_RUNS, copy
+from tests.faults.small_runs import SMALL_RUNS
 from tests.helpers import killing
 from tests.helpers.attacks import Attack
 from tests.helpers.composing import each_once
-from tests.helpers.running import MEASURED, ROOT, assert_same_run, choices
+from tests.helpers.running import MEASURED, ROOT, assert_same_run
 
 NUMBERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 # Moments of a run after a number of steps, see tests/helpers/killing.py. The runs write last.ckpt every 3 steps, log
@@ -147,10 +147,6 @@ def finish_and_compare(whole: Whole, directory: Path, arguments: list[str]) -> N
     assert names[0] == names[1]
 
 
-def test_every_task_has_a_small_run() -> None:
-    assert set(SMALL_RUNS) == set(choices("task"))
-
-
 @pytest.mark.attacks(sampled=1, whole=300)
 def test_a_killed_run_ends_bit_equal(attack: Attack, whole: Callable[[str], Whole], tmp_path: Path) -> None:
     tasks = tuple(SMALL_RUNS)
@@ -193,7 +189,7 @@ def test_a_killed_process_ends_as_if_nothing_had_happened(
     reference = whole("copy")
     number = NUMBERS[attack.number % len(NUMBERS)]
     directory, printed = tmp_path / "run", tmp_path / "printed"
-    command = [*copy(tmp_path, None), "logger=wandb", f"hydra.run.dir={directory}"]
+    command = [*SMALL_RUNS["copy"](tmp_path, None), "logger=wandb", f"hydra.run.dir={directory}"]
     started = time.monotonic()
     with printed.open("w") as file:
         process = subprocess.Popen(
@@ -210,5 +206,5 @@ def test_a_killed_process_ends_as_if_nothing_had_happened(
         status = process.wait(LIMIT)
     attack.record(check_end(directory, number, status, printed.read_text()))
     shutil.rmtree(directory / "wandb", ignore_errors=True)
-    finish_and_compare(reference, directory, [*copy(tmp_path, None), f"hydra.run.dir={directory}"])
+    finish_and_compare(reference, directory, [*SMALL_RUNS["copy"](tmp_path, None), f"hydra.run.dir={directory}"])
     attack.record("bit-equal")

@@ -203,17 +203,22 @@ def build_task(*overrides: str, **options: Any) -> Any:
     return build_or_skip(config)
 
 
+def absent_corpora() -> str:
+    """Return a pattern of the errors of tasks whose corpus or package is absent."""
+    absent = (
+        r"name=\w+: \S+ does not exist; `gyral fetch \w+` downloads it",
+        r"needs the package \w+: pip install",
+        *slices.listed("ABSENT"),
+    )
+    return "|".join(absent)
+
+
 def build_or_skip(config: DictConfig) -> Any:
     """Return the task of a configuration; skip the test, with the message, without its corpus or a package."""
     try:
         return build.build_task(config)
     except UserError as error:
-        absent = (
-            r"name=\w+: \S+ does not exist; `gyral fetch \w+` downloads it",
-            r"needs the package \w+: pip install",
-            *slices.listed("ABSENT"),
-        )
-        if re.search("|".join(absent), str(error)):
+        if re.search(absent_corpora(), str(error)):
             pytest.skip(str(error).replace(".of.", "."))
         raise
 

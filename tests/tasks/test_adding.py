@@ -7,6 +7,8 @@ from gyral.core.errors import OptionError
 from gyral.tasks.adding import BASELINE, AddingData
 from tests.helpers.running import build_task
 
+RUN = ("model=lstm", "optimizer=adam")  # of small_runs.py in tests/faults
+
 
 def data(length: int = 9, size: int = 2000) -> AddingData:
     return AddingData(length=length, batch_size=size, train_size=size, val_size=1, test_size=1, data_seed=3)

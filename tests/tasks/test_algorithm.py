@@ -11,6 +11,10 @@ from gyral.data.batching import IGNORED, Batch
 from gyral.tasks.algorithm import PROTOCOLS, AlgorithmData, AlgorithmTask
 from tests.helpers.running import build_task
 
+# for the contract of tasks
+OPTIONS = {"name": "double"}  # whose options are those of all algorithms
+RUN = ("model=lantm",)  # of small_runs.py in tests/faults
+
 ANSWERS: dict[str, Any] = {
     "copy": lambda symbols: symbols,
     "reverse": lambda symbols: symbols[::-1],

@@ -19,6 +19,9 @@ from gyral.tasks.chomsky import ChomskyData, ChomskyTask
 from tests.helpers.found import at_least
 from tests.helpers.running import build_task
 
+# for the contract of tasks
+OPTIONS = {"name": "stack_manipulation", "shortest": 5}
+
 
 def number(bits: list[str]) -> int:
     """Return the value of bits, the least significant one first."""

@@ -12,6 +12,10 @@ from gyral.tasks import digits
 from gyral.tasks.digits import PIXELS
 from tests.helpers.running import build_task
 
+# for the contract of tasks
+OPTIONS = {"permuted": True}
+RUN = ("model=gru", "scheduler=cosine")  # of small_runs.py in tests/faults
+
 
 @pytest.fixture(autouse=True)
 def _scikit_learn() -> None:

@@ -19,6 +19,7 @@ from gyral.tasks.group import GroupData, GroupTask, group_automaton
 from tests.helpers.running import build_task
 
 FILE = str(Path(__file__).with_name("automaton.json"))
+ALTERNATIVES = {"group": ["Z5", "A4xZ2"], "automaton": [FILE]}  # for the contract of tasks
 ORDERS = {
     "Z2": 2,
     "Z5": 5,

@@ -13,6 +13,9 @@ from gyral.models.attention import LastStep
 from gyral.tasks.mad import Decoder, MadData
 from tests.helpers.running import build_task
 
+# for the contract of tasks
+OPTIONS = {"name": "noisy_recall"}  # whose options are those of all tasks
+
 
 def data(name: str, **options: Any) -> MadData:
     sizes = {"train_size": 10_000, "val_size": 10_000, "test_size": 5, "data_seed": 3}

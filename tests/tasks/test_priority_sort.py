@@ -8,6 +8,8 @@ from gyral.core.errors import OptionError
 from gyral.tasks.priority_sort import PrioritySortData
 from tests.helpers.running import build_task
 
+RUN = ("model=ntm", "model.cell.slots=6", "model.cell.width=4")  # of small_runs.py in tests/faults
+
 
 def data(**options: Any) -> PrioritySortData:
     sizes = {"batch_size": 30, "val_batches": 1, "test_batches": 1, "data_seed": 3}

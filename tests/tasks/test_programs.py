@@ -12,6 +12,16 @@ from gyral.data.programs.evaluation import evaluate_program
 from gyral.tasks.programs import ProgramData, ProgramsTask, answer_text
 from tests.helpers.running import build_task
 
+# for the contract of tasks
+ALTERNATIVES = {"kinds": [["loop"], "identity"]}
+# Of small_runs.py in tests/faults. A digit is added after every second validation, because no answer is correct.
+RUN = ("model=lstm", "task.curriculum=combined", "task.patience=1", "trainer.val_check_interval=4")
+
+
+def effects(task: ProgramsTask) -> list[Any]:
+    """Return what options change beside the data and the model, for the contract of tasks."""
+    return [vars(task.data.curriculum)]
+
 
 def data(**options: Any) -> ProgramData:
     sizes = {"batch_size": 60, "val_batches": 1, "test_batches": 2, "data_seed": 3}

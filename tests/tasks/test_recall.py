@@ -12,6 +12,8 @@ from gyral.data.batching import IGNORED
 from gyral.tasks.recall import RecallData, informed_guess
 from tests.helpers.running import build_task
 
+RUN = ("scheduler=plateau", "scheduler.patience=1")  # of small_runs.py in tests/faults
+
 
 def data(**options: int) -> RecallData:
     sizes = {"batch_size": 8, "train_size": 300, "val_size": 8, "test_size": 8, "data_seed": 3}

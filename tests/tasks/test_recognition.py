@@ -17,6 +17,10 @@ from gyral.data.flare import LANGUAGES, Dyck
 from gyral.data.languages import Language, draw_outside
 from gyral.tasks.recognition import RecognitionData, RecognitionTask
 
+# for the contract of tasks
+OPTIONS = {"language": "dyck"}  # whose options are those of all languages
+ALTERNATIVES = {"shortest": [3]}
+
 
 def dyck(word: str, depth: int = 3) -> bool:
     open_ones = [sum((letter in "([") - (letter in ")]") for letter in word[:end]) for end in range(len(word) + 1)]

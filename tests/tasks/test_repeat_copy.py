@@ -10,6 +10,8 @@ from gyral.core.errors import OptionError
 from gyral.tasks.repeat_copy import RepeatCopyData
 from tests.helpers.running import build_task
 
+RUN = ("model=dnc", "model.cell.slots=6", "model.cell.width=4")  # of small_runs.py in tests/faults
+
 
 def data(**options: Any) -> RepeatCopyData:
     sizes = {"batch_size": 40, "val_batches": 1, "test_batches": 1, "data_seed": 3}

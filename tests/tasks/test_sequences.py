@@ -18,6 +18,29 @@ from gyral.training import build
 from tests.helpers.running import build_task, compose_config, invoke
 from tests.helpers.sequences import sequences_file
 
+RUN = ("model=goru",)  # of small_runs.py in tests/faults
+# for the contract of tasks
+OPTIONS: dict[str, Any] = {"data": str(sequences_file()), "val_fraction": 0.3, "test_fraction": 0.3}
+ALTERNATIVES: dict[str, list[Any]] = {
+    "data": [str(sequences_file(1))],
+    "inputs": ["a", "tokens", ["b", "a"]],
+    "targets": ["a", "classes", ["a", "b"]],
+    "lengths": [None],
+    "split": ["part"],
+    "sequence": ["part"],
+    "time": ["order"],
+    "per_step": [False],
+    "objective": ["regression"],
+    "val_fraction": [0.1],
+    "test_fraction": [0.1],
+}
+ROWS_OF_STEPS = {"inputs": "a", "targets": "classes", "lengths": None}
+NEEDED: dict[str, dict[str, Any]] = {
+    "objective": {"targets": "classes"},
+    "sequence": ROWS_OF_STEPS,
+    "time": {**ROWS_OF_STEPS, "sequence": "part"},
+}
+
 SMALL = ("task=sequences", "model=gru", "model.cell.hidden_size=4")
 
 

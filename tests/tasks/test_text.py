@@ -24,7 +24,7 @@ from gyral.data.text.windows import Windows
 from gyral.data.vocabulary import END_OF_LINE, Vocabulary
 from gyral.nn.recurrent import detach
 from gyral.runs.metrics_file import read_metrics
-from gyral.tasks.text import TextData, TextMetrics, unigram_loss
+from gyral.tasks.text import TextData, TextMetrics, TextTask, unigram_loss
 from gyral.training import build
 from tests.helpers.found import at_least
 from tests.helpers.running import (
@@ -39,6 +39,24 @@ from tests.helpers.running import (
     shorten,
     small_text,
 )
+
+# for the contract of tasks
+OPTIONS = {"corpus.path": str(Path(__file__).with_name("sample.txt")), "window_deviation": 2.0}
+ALTERNATIVES: dict[str, list[Any]] = {
+    "corpus.path": [None],
+    "corpus.name": ["ptb_char", "ptb_word"],
+    "corpus.val_fraction": [0.1],
+    "corpus.test_fraction": [0.1],
+    "corpus.minimum_count": [40],
+    "window_deviation": [0.0],
+}
+
+
+def effects(task: TextTask) -> list[Any]:
+    """Return what options change beside the data and the model, for the contract of tasks."""
+    penalties = [task.activation_regularization, task.temporal_regularization]
+    return [task.ngrams, task.reduction, *penalties, task.dynamic and vars(task.dynamic)]
+
 
 OWN = ("task=text_file", "seed=1")
 TINY = {"batch_size": 4, "window": 9, "eval_batch_size": 3, "warm_up": 5}

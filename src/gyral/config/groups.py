@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from gyral.config import own_modules, tables
 from gyral.config.plain import yaml_fault
 from gyral.config.roles import SECTIONS
-from gyral.config.signatures import constructor_defaults
+from gyral.config.signatures import constructor_defaults, small_options
 from gyral.config.tables import Table
 from gyral.core.errors import UserError, one_line
 
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 PACKAGE = Path(__file__).parents[1]
 CHECKOUT = PACKAGE.parents[1]
 CONFIG_PATH = str(PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else CHECKOUT / "conf")
+SMALL = "_debug"  # the group of the tiny examples of debug=small; conf/train.yaml chooses from it
 CHOSEN = (*SECTIONS, "launcher", *tables.SERVED, "debug")  # all groups of conf/train.yaml
 
 
@@ -52,8 +53,8 @@ def config_folders() -> list[Path]:
 def served(group: str) -> dict[str, Path]:
     """Return the files of the choices that `load_choice` makes, also of private ones.
 
-    These are rows and tables, a model for every cell, and cells, models and tasks, whose options come from their
-    constructors.
+    These are rows and tables, a model for every cell, cells, models and tasks, whose options come from their
+    constructors, and the tiny examples of models and tasks.
     """
     if group == "sweep":
         return tables.files(config_folders())
@@ -70,6 +71,8 @@ def served(group: str) -> dict[str, Path]:
     if group == "model":
         cells = {name: file for name, file in _files("cell").items() if not name.startswith("_")}
         return cells | _files("model")
+    if group == SMALL:
+        return {f"{of}/small/{name}": file for of in ("model", "task") for name, file in served(of).items()}
     return _files(group) if group in ("cell", "task") else {}
 
 
@@ -81,7 +84,8 @@ def find_served(group: str, name: str) -> Path | None:
 def find_all_served(group: str, names: Iterable[str]) -> dict[str, Path]:
     """Return the files of those choices of `served` that exist, by name; of all tables, only theirs are parsed."""
     if group not in ("experiment", tables.COLUMN):
-        files = served(group)
+        names = [name for name in names if group != SMALL or "/small/" in name]  # most commands have no debug=small
+        files = served(group) if names else {}
         return {name: files[name] for name in names if name in files}
     found: dict[str, Path] = {}
     for file, own in tables.that_may_have(names, config_folders()).items():
@@ -144,6 +148,9 @@ def load_choice(group: str, name: str) -> DictConfig:
     A cell or a task has all options of its constructor, as if its file listed them. So has a cell within the file of a
     model.
     """
+    if group == SMALL:
+        of, _, choice = name.split("/", 2)
+        return OmegaConf.create(small_options(target_of(of, choice)))
     file = find_config(group, name)
     if file.parent.name == tables.GROUP:
         return load_table(file).config(group, name)
@@ -156,6 +163,13 @@ def load_choice(group: str, name: str) -> DictConfig:
         if isinstance(node, DictConfig) and "_target_" in node:
             config[section] = _with_options(node, group)
     return config
+
+
+def target_of(group: str, name: str) -> str:
+    """Return the dotted name of the class of a choice, which its file or one of its defaults names; "" without one."""
+    config = load_choice(group, name)
+    inner = [entry for entry in config.get("defaults", []) if isinstance(entry, str) and entry != "_self_"]
+    return config.get("_target_") or next(filter(None, (target_of(group, entry) for entry in reversed(inner))), "")
 
 
 def load_file(file: Path) -> DictConfig:

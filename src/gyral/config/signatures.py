@@ -7,6 +7,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gyral.core.errors import UserError
+
 PACKAGE = Path(__file__).parents[1]
 NO_LITERAL = object()  # in place of a default that is missing, or that the text does not show
 TEXT = {"str", "Path", "None"}  # the parts of the annotation of an option whose value is a text or a path
@@ -46,6 +48,23 @@ def takes_text(target: str, argument: str) -> bool | None:
     return parts <= TEXT and parts != {"None"}
 
 
+def small_options(target: str) -> dict[str, Any]:
+    """Return the options of a tiny example of a class: what its attribute `small` names.
+
+    A class adds its own to those of its first base class. A task that names the class of its data as `data_class` has
+    those of that class, too.
+
+    Args:
+        target: see `constructor_defaults`.
+
+    Raises:
+        UserError: an attribute `small` is not written out as a dictionary.
+    """
+    module, _, name = target.rpartition(".")
+    file = _find(module)
+    return {} if file is None else _small_of(name, _parse(file, file.stat().st_mtime_ns), file)
+
+
 def _arguments(target: str) -> dict[str, Argument]:
     """Return the arguments of a class or function by name, see `constructor_defaults`."""
     module, _, name = target.rpartition(".")
@@ -68,30 +87,78 @@ def _find(module: str) -> Path | None:
 
 
 @cache
-def _read(file: Path, changed: int, name: str) -> dict[str, Argument]:
+def _parse(file: Path, changed: int) -> ast.Module:
+    """Return what a module consists of; of a module that cannot be read, nothing."""
     try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        return ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):
-        return {}
-    return _of_name(name, tree)
+        return ast.Module([], [])
+
+
+@cache
+def _read(file: Path, changed: int, name: str) -> dict[str, Argument]:
+    return _of_name(name, _parse(file, changed))
+
+
+def _imported(name: str, tree: ast.Module) -> str | None:
+    """Return the dotted name of what a module imports under a name, or None."""
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return f"{node.module}.{alias.name}"
+    return None
+
+
+def _base_of(node: ast.ClassDef) -> str | None:
+    """Return the name of the first base class: `Base` of `class A(Base[B], C)`."""
+    base = node.bases[0] if node.bases else None
+    base = base.value if isinstance(base, ast.Subscript) else base
+    return base.id if isinstance(base, ast.Name) else None
 
 
 def _of_name(name: str, tree: ast.Module) -> dict[str, Argument]:
     """Return the arguments of what a module defines or imports; those of its first base for a class without its own."""
+    imported = _imported(name, tree)
+    if imported is not None:
+        return _arguments(imported)
     for node in tree.body:
         match node:
-            case ast.ImportFrom(str(module), aliases, 0):
-                for alias in aliases:
-                    if (alias.asname or alias.name) == name:
-                        return _arguments(f"{module}.{alias.name}")
             case ast.FunctionDef(found) if found == name:
                 return _of_signature(node.args)
             case ast.ClassDef(found) if found == name:
                 own = [options for each in node.body if (options := _options_of(each, tree)) is not None]
-                if not own and node.bases and isinstance(node.bases[0], ast.Name):
-                    return _of_name(node.bases[0].id, tree)
+                if not own and (base := _base_of(node)):
+                    return _of_name(base, tree)
                 return {option: value for options in own for option, value in options.items()}
     return {}
+
+
+def _small_of(name: str, tree: ast.Module, file: Path) -> dict[str, Any]:
+    """Return `small_options` of a class that a module defines or imports."""
+    imported = _imported(name, tree)
+    if imported is not None:
+        return small_options(imported)
+    found: dict[str, Any] = {}
+    for node in (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name):
+        base = _base_of(node)
+        found |= _small_of(base, tree, file) if base else {}
+        for statement in node.body:
+            match statement:
+                case ast.Assign([ast.Name("data_class")], ast.Name(data)):
+                    found |= _small_of(data, tree, file)
+                case ast.Assign([ast.Name("small")], value) | ast.AnnAssign(ast.Name("small"), _, value) if value:
+                    found |= _dictionary(value, f"{file}:{statement.lineno}: {name}.small")
+    return found
+
+
+def _dictionary(node: ast.expr, name: str) -> dict[str, Any]:
+    """Return a dictionary as it is written out in a module."""
+    with suppress(ValueError, TypeError):
+        value = ast.literal_eval(node)
+        if isinstance(value, dict):
+            return value
+    raise UserError(f'{name}: must be written out as a dictionary of options, such as {{"length": 6}}')
 
 
 def _options_of(statement: ast.stmt, tree: ast.Module) -> dict[str, Argument] | None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -145,6 +145,15 @@ class EncoderDecoder(nn.Module):
     Raises:
         OptionError: an option is out of bounds, or does not fit the cells.
     """
+
+    small: ClassVar = {
+        "num_layers": 1,
+        "encoder_kernels": None,
+        "decoder_kernels": None,
+        "embedding_size": 16,
+        "encoder": {"hidden_size": 16},
+        "decoder": {"hidden_size": 16},
+    }
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +60,8 @@ class SequenceModel(nn.Module):
         OptionError: an argument is out of bounds, `tied` is not possible with the sizes or the readout, or an option
             for tokens is set for real inputs.
     """
+
+    small: ClassVar = {"num_layers": 1, "layer_sizes": None, "cell": {"hidden_size": 16}}
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ An example of length 8; marked numbers have a *:
     target      0.88
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -34,6 +34,8 @@ class AddingData(GeneratedData):
     Raises:
         OptionError: an option is out of bounds.
     """
+
+    small: ClassVar = {"length": 6}
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ The input is ? during the answer. The other algorithms, without the marks:
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -75,6 +75,8 @@ class AlgorithmData(AnswerData):
     Raises:
         OptionError: an option is out of bounds.
     """
+
+    small: ClassVar = {"train_lengths": [2, 5], "test_factors": [1, 2], "vocabulary_size": 16}
 
     def __init__(
         self,

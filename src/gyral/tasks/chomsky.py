@@ -19,7 +19,7 @@ Examples of the others. After $, the end of an answer, symbols do not count in a
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -71,6 +71,8 @@ class ChomskyData(DrawnData):
     Raises:
         OptionError: an option is out of bounds, or all words of a test have the same answer.
     """
+
+    small: ClassVar = {"length": 6, "test_factors": [1, 2]}
 
     def __init__(
         self,

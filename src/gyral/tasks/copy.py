@@ -7,7 +7,7 @@ An example with 3 symbols of an alphabet of 8 and a delay of 5, where · is the 
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -34,6 +34,8 @@ class CopyData(GeneratedData):
     Raises:
         OptionError: an option is out of bounds.
     """
+
+    small: ClassVar = {"delay": 4, "recalled": 3}
 
     def __init__(
         self,

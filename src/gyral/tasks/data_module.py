@@ -1,8 +1,8 @@
 """Lightning data modules with three splits."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -35,11 +35,14 @@ class SplitData(LightningDataModule, ABC):
         prefetch: number of training batches that a thread draws ahead; 0: none, without a thread.
         follows_training: whether training changes the batches of the stream, such as the level of a curriculum, so that
             they cannot be drawn ahead.
+        small: the options of a tiny example, for debug=small and for tests. A class names its own, written out; those
+            of its first base class are added.
     """
 
     overfit = False
     prefetch = 0
     follows_training = False
+    small: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
     def loader(self, split: str) -> Iterable[Any]:
@@ -122,6 +125,8 @@ class RowData(SplitData):
         OptionError: the batch size is below 1, the seed is below 0, or one has the wrong type.
     """
 
+    small: ClassVar = {"batch_size": 8}
+
     def __init__(self, *, batch_size: int, data_seed: int) -> None:
         super().__init__()
         self.batch_size = check_integer("batch_size", batch_size)
@@ -159,6 +164,8 @@ class GeneratedData(RowData):
         OptionError: a size is below 1, the seed is below 0, an option has the wrong type, or a batch is larger than
             the training split.
     """
+
+    small: ClassVar = {"train_size": 76, "val_size": 20, "test_size": 12}
 
     def __init__(self, *, batch_size: int, train_size: int, val_size: int, test_size: int, data_seed: int) -> None:
         super().__init__(batch_size=batch_size, data_seed=data_seed)
@@ -200,6 +207,7 @@ class DrawnData(SplitData):
     """
 
     tests = 1
+    small: ClassVar = {"batch_size": 8, "val_batches": 3, "test_batches": 2}
 
     def __init__(self, *, batch_size: int, val_batches: int, test_batches: int, data_seed: int) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ An example with length 10, where ! is the special token:
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -39,6 +39,8 @@ class InductionData(DrawnData):
     Raises:
         OptionError: an option is out of bounds.
     """
+
+    small: ClassVar = {"length": 6, "test_lengths": [8]}
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ Examples of the others; n is a noise token, - the padding, and ? asks for what t
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -93,6 +93,8 @@ class MadData(GeneratedData):
     Raises:
         OptionError: an option is out of bounds.
     """
+
+    small: ClassVar = {"length": 12}
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ An example with length 16 and two pairs; · is the filler:
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -47,6 +47,8 @@ class MqarData(DrawnData):
     Raises:
         OptionError: an option is out of bounds.
     """
+
+    small: ClassVar = {"length": 16, "pairs": 2, "vocabulary_size": 40}
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ An example with 4 vectors of 3 bits and the 2 highest priorities; ? is the flag 
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -36,6 +36,8 @@ class PrioritySortData(DrawnData):
     Raises:
         OptionError: an option is out of bounds.
     """
+
+    small: ClassVar = {"items": 5, "highest": 3}
 
     def __init__(
         self,

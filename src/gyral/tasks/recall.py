@@ -7,7 +7,7 @@ An example with length 8 (four pairs):
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -38,6 +38,8 @@ class RecallData(GeneratedData):
     Raises:
         OptionError: an option is out of bounds.
     """
+
+    small: ClassVar = {"length": 6}
 
     def __init__(
         self,

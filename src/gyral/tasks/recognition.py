@@ -28,6 +28,7 @@ Words of the other languages:
 
 import random
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -60,6 +61,8 @@ class RecognitionData(TrackingData):
     Raises:
         OptionError: an option is out of bounds.
     """
+
+    small: ClassVar = {"length": 12}
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ An example of length 3; each rotation is its axis times its angle:
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -43,6 +43,8 @@ class RotationsData(DrawnData):
     Raises:
         OptionError: an option is out of bounds.
     """
+
+    small: ClassVar = {"length": 6}
 
     def __init__(
         self,

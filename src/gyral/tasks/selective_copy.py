@@ -8,7 +8,7 @@ An example with length 14 and 3 data tokens, where · is the noise and ? the mar
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -45,6 +45,8 @@ class SelectiveCopyData(DrawnData):
     Raises:
         OptionError: an option is out of bounds.
     """
+
+    small: ClassVar = {"length": 12, "recalled": 3}
 
     def __init__(
         self,

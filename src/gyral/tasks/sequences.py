@@ -9,7 +9,7 @@ An example with real inputs and one class per sequence:
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -69,6 +69,8 @@ class SequencesTask(SequenceTask[SequencesData]):
     Raises:
         UserError: an option is out of bounds, or the file cannot be used.
     """
+
+    small: ClassVar = {"batch_size": 8}
 
     def __init__(
         self,

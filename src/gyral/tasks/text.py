@@ -191,6 +191,7 @@ class TextTask(SequenceTask[TextData]):
         "show_surprisal": "gyral.generation.surprisal.show_surprisal",
     }
     evaluations: ClassVar = {"dynamic": "gyral.tasks.text.use_dynamic_evaluation"}
+    small: ClassVar = {"batch_size": 8, "window": 6, "eval_batch_size": 5, "warm_up": 3}
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -97,6 +97,8 @@ class TrackingData(DrawnData):
     Raises:
         OptionError: an option is out of bounds, or all words of a test have the same label.
     """
+
+    small: ClassVar = {"length": 6, "test_factors": [1, 2]}
 
     def __init__(
         self,

@@ -16,17 +16,15 @@ SMALL_BABI = (
     "task.generated=true",
     "task.size=1k",
 )
-SIZES: dict[str, Any] = {"generated": True, "size": "1k"}
-TINY = SIZES
 SHORT = {"task.generated": "true", "task.size": "1k"}  # overrides for the commands of the documentation
 OF_EVERY_CELL = ("babi",)
 OWN = str(Path(__file__).with_name("own_questions.txt"))
 ALTERNATIVES: dict[str, list[Any]] = {
-    "babi.qa": [2, "all"],
-    "babi.size": ["10k"],
-    "babi.attention": [True, "rotational"],
-    "babi.edges": ["entities"],
-    **{f"{task}.files": [[OWN, OWN]] for task in ("babi", "babi_mix", "babi_reading")},
+    "qa": [2, "all"],
+    "size": ["10k"],
+    "attention": [True, "rotational"],
+    "edges": ["entities"],
+    "files": [[OWN, OWN]],
 }
 # options of a release, which do not change generated stories
 NO_EFFECT = ("generated", "path", "data_dir", "validation", "stand_in")

@@ -4,8 +4,6 @@ from typing import Any
 
 from gyral.applications.logic.task import LogicalInferenceTask
 
-SIZES: dict[str, Any] = {"generated": True}
-TINY = SIZES
 SHORT = {"task.generated": "true"}  # overrides for the commands of the documentation
 NO_EFFECT = ("generated", "path", "data_dir")  # options of files, which do not change generated pairs
 

@@ -1,5 +1,6 @@
 """Data of the reading tasks for the suites of all tasks: see tests/helpers/slices.py."""
 
+from pathlib import Path
 from typing import Any
 
 from gyral.applications.reading.models.reader import Reader
@@ -14,27 +15,19 @@ SMALL_READING = (
     "trainer.max_steps=4",
     "trainer.val_check_interval=4",
 )
-SIZES: dict[str, Any] = {
-    "generated": True,
-    "size": "1k",
-    "source": "generated",
-    "max_chains": 1,
-    "document_length": 20,
-}
-TINY: dict[str, Any] = {"generated": True, "size": "1k", "source": "generated"}
+OWN = str(Path(__file__).parents[1] / "babi" / "own_questions.txt")
 ALTERNATIVES: dict[str, list[Any]] = {
-    **{f"{task}.qa": [2, "all"] for task in ("babi_mix", "babi_reading")},
-    **{f"{task}.size": ["10k"] for task in ("babi_mix", "babi_reading")},
-    **{f"{task}.edges": ["none"] for task in ("babi_mix", "babi_reading", "cloze", "lambada")},
-    **{f"{task}.vocabulary_size": [8] for task in ("cloze", "lambada")},
-    "lambada.ngrams": [[1, 3]],
+    "qa": [2, "all"],
+    "size": ["10k"],
+    "edges": ["none"],
+    "vocabulary_size": [8],
+    "files": [[OWN, OWN]],
 }
 # options of files, which do not change generated questions
 NO_EFFECT = (
     *("generated", "path", "data_dir", "validation", "stand_in"),
     *("entities", "plurals", "source", "chains", "hypernyms"),
 )
-RIGHT = {"context_accuracy": 1.0}
 WITHOUT_PREDICTION = ("answerable", "most_mentioned")
 
 

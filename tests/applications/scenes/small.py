@@ -5,15 +5,7 @@ from typing import Any
 from gyral.applications.scenes.models.concept_learner import SceneModel
 from gyral.applications.scenes.task import ScenesTask
 
-SIZES: dict[str, Any] = {
-    "train_scenes": 30,
-    "val_scenes": 12,
-    "test_scenes": 6,
-    "questions": 5,
-    "lessons": [[5, 6]],
-}
-TINY: dict[str, Any] = {"train_scenes": 20, "val_scenes": 4, "test_scenes": 4}
-QUICK_TO_BUILD = TINY
+QUICK_TO_BUILD: dict[str, Any] = {"train_scenes": 20, "val_scenes": 4, "test_scenes": 4}
 SHORT = {"task.train_scenes": 16, "task.val_scenes": 8, "task.test_scenes": 4}  # overrides for the documentation
 ALTERNATIVES: dict[str, list[Any]] = {
     "objects": [[2, 4]],
@@ -22,7 +14,6 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "lessons": [[], [[3, 3], [6, 12]]],
 }
 NO_EFFECT = ("clevr",)  # location of files
-RIGHT = {"lesson_accuracy": 1.0}
 WITHOUT_PREDICTION = ("majority",)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gyral.applications.scenes.generation import answer_scene
 from gyral.core.errors import OptionError
-from tests.applications.scenes.small import TINY
+from tests.applications.scenes.small import QUICK_TO_BUILD
 from tests.helpers.pages import read_page
 from tests.helpers.running import build_task, invoke
 
@@ -29,7 +29,7 @@ def test_a_page_shows_the_programs_of_a_scene(scenes_run: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("model", ["question_only", "majority"])
 def test_models_without_programs_answer_without_a_page(tmp_path: Path, model: str) -> None:
-    task = build_task("task=scenes", f"model={model}", **TINY, questions=4)
+    task = build_task("task=scenes", f"model={model}", **QUICK_TO_BUILD, questions=4)
     lines = list(answer_scene(task, scene=1))
     assert len(lines) == 4
     assert all("? " in line and " · " not in line for line in lines)

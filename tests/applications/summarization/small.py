@@ -17,18 +17,18 @@ from tests.helpers.running import SMALL
 
 PAIRS = Path(__file__).with_name("pairs.jsonl")
 PARTS = {"train": ":40", "val": "40:50", "test": "50:"}  # of the tests' own articles
-# Options that keep a task small; a task ignores those that it does not have.
-SIZES: dict[str, Any] = {
+OPTIONS: dict[str, Any] = {  # a task ignores those that it does not have
     "corpus.part": "excerpt",
     **{f"corpus.{split}": f"{PAIRS}[{taken}]" for split, taken in PARTS.items()},
     "corpus.size": 60,
+}
+SIZES = {
     "article_length": 12,
     "summary_length": 8,
     "decoding.beam": 2,
     "decoding.min_length": 2,
     "decoding.max_length": 6,
 }
-TINY = SIZES
 SHORT: dict[str, Any] = {  # overrides for the commands of the documentation; Hydra needs quotes around brackets
     "task.corpus.part": "excerpt",
     **{f"task.corpus.{split}": f"'{PAIRS}[{taken}]'" for split, taken in PARTS.items()},
@@ -47,7 +47,6 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "decoded": [3],
 }
 NO_EFFECT = ("corpus.part",)  # location of files
-RIGHT = {"coverage": 0.0}
 ABSENT = (r"cnn_dailymail/\S+: no such file",)  # the error without the corpus
 
 # a run of a second
@@ -63,7 +62,7 @@ SUMMARIES = (
     "task=summarization_jsonl",
     "task.decoded=3",
     # in quotes for Hydra, whose grammar has brackets
-    *(f"task.{name}={value!r}" for name, value in SIZES.items() if name != "corpus.part"),
+    *(f"task.{name}={value!r}" for name, value in {**OPTIONS, **SIZES}.items() if name != "corpus.part"),
 )
 
 

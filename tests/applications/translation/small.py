@@ -26,10 +26,8 @@ OPTIONS: dict[str, Any] = {
     "decoding.beam": 2,
     "decoding.max_length": 6,
 }
-# Options that keep a task small; other applications have options of the same names.
-TINY = {f"translation/{name}": value for name, value in OPTIONS.items()}
-QUICK_TO_BUILD = TINY
-SIZES = {f"translation.{name}": value for name, value in OPTIONS.items()}
+# Other applications have options of the same names.
+QUICK_TO_BUILD = {f"translation/{name}": value for name, value in OPTIONS.items()}
 SHORT: dict[str, Any] = {  # overrides for the commands of the documentation; Hydra needs quotes around brackets
     **{f"task.corpus.{split}": f"'{PAIRS}[{taken}]'" for split, taken in PARTS.items()},
     "task.corpus.source": 0,
@@ -41,12 +39,12 @@ SHORT: dict[str, Any] = {  # overrides for the commands of the documentation; Hy
 }
 
 ALTERNATIVES: dict[str, list[Any]] = {
-    **{f"translation.corpus.{split}": [f"{PAIRS}[3:33]"] for split in SPLITS},
-    "translation.corpus.source": [1],
-    "translation.corpus.target": [0],
-    "translation.corpus.size": [90],
-    "translation.longest": [18],
-    "translation.decoded": [3],
+    **{f"corpus.{split}": [f"{PAIRS}[3:33]"] for split in SPLITS},
+    "corpus.source": [1],
+    "corpus.target": [0],
+    "corpus.size": [90],
+    "longest": [18],
+    "decoded": [3],
 }
 
 # a run of a second

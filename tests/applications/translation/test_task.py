@@ -22,7 +22,7 @@ from gyral.config.groups import choices
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
 from gyral.training import build
-from tests.applications.translation.small import PAIRS, SHORTER, TINY, TRANSLATIONS
+from tests.applications.translation.small import OPTIONS, PAIRS, SHORTER, TRANSLATIONS
 from tests.helpers.found import at_least
 from tests.helpers.running import build_task, compose_config, invoke, keep_small, load_last
 
@@ -109,7 +109,7 @@ def test_rendered_examples_have_source_target_and_prediction(translation_run: Pa
 
 def three_steps(config: DictConfig) -> None:
     """Train three steps with layers of 32 units on the pairs of the tests."""
-    keep_small(config, **TINY)
+    keep_small(config, **OPTIONS)
     config.task.batch_size = 4
     config.model.embedding_size = 32
     for side in (config.model.encoder, config.model.decoder):

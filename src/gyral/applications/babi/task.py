@@ -147,6 +147,7 @@ class BabiTask(SequenceTask[BabiData]):
         "answers": "gyral.applications.babi.figures.answers.answers",
         "attention": "gyral.applications.babi.figures.attention.attention",
     }
+    small: ClassVar = {"generated": True, "size": "1k", "batch_size": 8, "eval_batch_size": 8}
 
     def __init__(
         self,

@@ -240,6 +240,15 @@ class ScenesTask(Task[SceneData]):
     metrics: SceneMetrics
     model_type = SceneModel
     generators: ClassVar = {"answer_scene": "gyral.applications.scenes.generation.answer_scene"}
+    small: ClassVar = {
+        "train_scenes": 30,
+        "val_scenes": 12,
+        "test_scenes": 6,
+        "questions": 5,
+        "lessons": [[5, 6]],
+        "batch_size": 8,
+        "eval_batch_size": 5,
+    }
 
     def __init__(
         self,

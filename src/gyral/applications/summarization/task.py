@@ -122,6 +122,13 @@ class SummaryTask(SequenceTask[SummaryData]):
     measures = (Measure("rouge1", "ROUGE-1"), Measure("rouge2", "ROUGE-2"), Measure("rougeL", "ROUGE-L"))
     model_type = Summarizer
     generators: ClassVar = {"summarize": "gyral.applications.summarization.generation.summarize"}
+    small: ClassVar = {
+        "article_length": 12,
+        "summary_length": 8,
+        "batch_size": 8,
+        "eval_batch_size": 8,
+        "decoding": {"beam": 2, "min_length": 2, "max_length": 6},
+    }
 
     def __init__(
         self,

@@ -119,6 +119,7 @@ class TranslationTask(SequenceTask[TranslationData]):
     )
     model_type = Translator
     generators: ClassVar = {"translate": "gyral.applications.translation.generation.translate"}
+    small: ClassVar = {"batch_size": 8, "eval_batch_size": 8, "decoding": {"beam": 2, "max_length": 6}}
 
     def __init__(
         self,

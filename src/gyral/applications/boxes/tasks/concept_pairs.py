@@ -86,6 +86,7 @@ class ConceptTask(Task[Data]):
         "overlaps": "gyral.applications.boxes.probability_figures.overlaps",
     }
     names: Sequence[str]
+    small: ClassVar = {"batch_size": 8, "eval_batch_size": 8}
 
     def forward(self, batch: ConceptBatch) -> Tensor:
         """Return log P(a | b) of each pair, (B,)."""

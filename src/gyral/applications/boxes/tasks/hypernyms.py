@@ -10,7 +10,7 @@ An example:
 import logging
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -224,6 +224,8 @@ class HypernymsTask(HypernymTask):
     Raises:
         UserError: an option is out of bounds, or a file is missing or not in the format.
     """
+
+    small: ClassVar = {"val_size": 20, "test_size": 12}
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ An example, in percent:
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from gyral.applications.boxes.data.phrases import Phrases
 from gyral.applications.boxes.tasks.conditionals import ConditionalTask, draw_splits
@@ -43,6 +43,7 @@ class PhrasesTask(ConditionalTask):
     """
 
     remarks = (SUBSTITUTE,)
+    small: ClassVar = {"val_size": 12, "test_size": 12}
 
     def __init__(
         self,

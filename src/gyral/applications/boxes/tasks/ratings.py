@@ -9,7 +9,7 @@ An example, in percent:
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from gyral.applications.boxes.data.ratings import load_conditionals
 from gyral.applications.boxes.tasks.conditionals import ConditionalTask, draw_splits
@@ -40,6 +40,7 @@ class RatingsTask(ConditionalTask):
     """
 
     remarks = (SUBSTITUTE,)
+    small: ClassVar = {"films": 12, "val_size": 12, "test_size": 12}
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Models that answer questions about documents by attention from the question to the document."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -85,6 +85,8 @@ class Reader(nn.Module):
     Raises:
         OptionError: an argument is out of bounds, or `query_inputs` is not possible with `joined`.
     """
+
+    small: ClassVar = {"num_layers": 1, "embedding_size": 16, "cell": {"hidden_size": 16}}
 
     def __init__(
         self,

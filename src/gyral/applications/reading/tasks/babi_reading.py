@@ -11,7 +11,7 @@ training split, and edges join consecutive mentions of the same person, object o
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from gyral.applications.reading.data import wordnet
 from gyral.applications.reading.data.babi_questions import answers_in_stories, read_questions
@@ -54,6 +54,7 @@ class BabiReadingTask(ReadingTask):
     """
 
     remarks = (corpus.STAND_INS, *ReadingTask.remarks)
+    small: ClassVar = {"generated": True, "size": "1k"}
 
     def __init__(
         self,

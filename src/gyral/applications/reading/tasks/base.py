@@ -104,6 +104,7 @@ class ReadingTask(SequenceTask[ReadingData]):
     generators: ClassVar = {"answer_questions": "gyral.applications.reading.generation.answer_questions"}
     figures: ClassVar = {"answers": "gyral.applications.reading.figures.answers"}
     evaluations: ClassVar = {"labels": "gyral.applications.reading.labels.score_labels"}
+    small: ClassVar = {"batch_size": 8, "eval_batch_size": 8}
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ The candidates are the entities of the article. Edges join consecutive mentions 
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from gyral.applications.reading.data.cloze import load_cloze
 from gyral.applications.reading.data.prepared import SIZE
@@ -33,6 +33,8 @@ class ClozeTask(CorpusReadingTask):
     Raises:
         UserError: an option is out of bounds; the data is missing or cannot be used.
     """
+
+    small: ClassVar = {"source": "generated", "document_length": 20}
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ than punctuation marks. Edges join equal words, such as the two "rowan":
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from gyral.applications.reading.data.lambada import load_lambada
 from gyral.applications.reading.data.ngrams import ngram_accuracy
@@ -46,6 +46,7 @@ class LambadaTask(CorpusReadingTask):
         "Dhingra et al. (2017, arXiv:1703.02620), table 4: on 100 passages with labels of seven categories, GA is "
         "right on 51 %, and GA with MAGE on 61 %.",
     )
+    small: ClassVar = {"source": "generated", "max_chains": 1}
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -80,6 +80,13 @@ class ConceptLearner(SceneModel):
     """
 
     reward_baseline: Tensor
+    small: ClassVar = {
+        "embedding_size": 16,
+        "features": 8,
+        "concept_size": 8,
+        "encoder": {"hidden_size": 16},
+        "decoder": {"hidden_size": 16},
+    }
 
     def __init__(
         self,
@@ -167,6 +174,8 @@ class QuestionOnly(SceneModel):
         embedding_size: size of the embedding of words.
         backend: see `gyral.nn.recurrent.Recurrent`.
     """
+
+    small: ClassVar = {"embedding_size": 16, "cell": {"hidden_size": 16}}
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -77,6 +77,8 @@ class PointerGenerator(Summarizer):
     Raises:
         OptionError: an option is out of bounds or has the wrong type.
     """
+
+    small: ClassVar = {"embedding_size": 16, "encoder": {"hidden_size": 16}, "decoder": {"hidden_size": 16}}
 
     def __init__(
         self,
