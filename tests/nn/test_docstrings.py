@@ -31,11 +31,12 @@ def test_docstring_has_shapes_every_option_and_an_example(name: str) -> None:
     assert {"device", "dtype", "backend", "locked_dropout", "weight_drop"} <= named
 
 
+DELTA = ("DeltaNet", "GatedDeltaNet", "DeltaProduct", "KDA", "GatedDeltaNet2")
 # options with which the state has its other form
 OTHER_FORMS: dict[str, dict[str, Any]] = {
     "RUM": {"lambd": 1.0},
     "GLA": {"kernel_size": 4},
-    "KDA": {"kernel_size": None},
+    **{name: {"kernel_size": None} for name in DELTA},
 }
 
 
