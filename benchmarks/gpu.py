@@ -27,6 +27,7 @@ the package is missing or the time ends. Exit status: 0 success, 1 a test or a r
 ended before it, 2 a key or value is not allowed, or there is no GPU.
 """
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -330,16 +331,20 @@ def conditions(settings: Settings, arguments: Sequence[str]) -> dict[str, Any]:
     }
     del found["json"]
     found |= {"python": platform.python_version(), "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
-    for key, package in (("triton", "triton"), ("fla", "fla-core")):
-        try:
-            found[key] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[key] = None
+    found |= {"triton": version("triton", "pytorch-triton"), "fla": version("fla-core")}
     if settings.device == "cuda":
         found["device_name"] = torch.cuda.get_device_name()
         found["compute_capability"] = ".".join(map(str, torch.cuda.get_device_capability()))
         found["driver"] = driver()
     return found
+
+
+def version(*packages: str) -> str | None:
+    """Return the version of the first of these packages that is installed, or None."""
+    for package in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(package)
+    return None
 
 
 def driver() -> str:

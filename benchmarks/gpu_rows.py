@@ -149,7 +149,7 @@ def conditions(case: Case, device: torch.device) -> Iterator[None]:
             delta.OPERATOR.kernels = {kind: name for kind, name in kernels.items() if kind != "cuda"}
         elif reason := delta.OPERATOR.unsupported_on(device, torch.float32):
             raise KernelUnavailableError(reason)
-        if case.precision == "bfloat16" and not has_bfloat16_instructions():
+        if case.precision == "bfloat16" and device.type == "cpu" and not has_bfloat16_instructions():
             torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
         yield
     finally:
