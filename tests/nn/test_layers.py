@@ -447,6 +447,24 @@ def test_a_user_defined_layer_needs_only_the_class_of_its_cell() -> None:
         Own(X, N, zone_out=0.1)
 
 
+def test_a_user_defined_layer_may_have_a_constructor_that_names_the_options() -> None:
+    class Own(layers.Layer):
+        """A layer as those of version 0.2."""
+
+        cell_class = LSTMCell
+
+        def __init__(
+            self, input_size: int, hidden_size: int, *, zoneout: float = 0.2, **options: Unpack[LayerOptions]
+        ) -> None:
+            super().__init__(input_size, hidden_size, zoneout=zoneout, **options)
+
+    layer = Own(X, N, weight_drop=0.5)
+    assert repr(layer) == "Own(3, 6, weight_drop=0.5, zoneout=0.2)"
+    assert [*inspect.signature(Own).parameters] == ["input_size", "hidden_size", "zoneout", "options"]
+    with pytest.raises(OptionError, match=r"^zoneout=2: must be a finite number ≥ 0 and < 1$"):
+        Own(X, N, zoneout=2)
+
+
 def test_missing_and_surplus_arguments_are_an_error_of_the_layer() -> None:
     with pytest.raises(TypeError, match=r"^RUM\.__init__\(\) missing a required argument: 'hidden_size'$"):
         gyral.RUM(X)

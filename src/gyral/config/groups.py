@@ -15,13 +15,12 @@ from gyral.config.plain import yaml_fault
 from gyral.config.roles import SECTIONS
 from gyral.config.signatures import constructor_defaults, small_options
 from gyral.config.tables import Table
+from gyral.core import CONF
 from gyral.core.errors import UserError, one_line
 
 log = logging.getLogger(__name__)
 
-PACKAGE = Path(__file__).parents[1]
-CHECKOUT = PACKAGE.parents[1]
-CONFIG_PATH = str(PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else CHECKOUT / "conf")
+CONFIG_PATH = str(CONF)
 SMALL = "_debug"  # the group of the tiny examples of debug=small; conf/train.yaml chooses from it
 CHOSEN = (*SECTIONS, "launcher", *tables.SERVED, "debug")  # all groups of conf/train.yaml
 

@@ -27,7 +27,8 @@ from gyral.plotting.sizes import WIDTHS
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#332288", "#56b4e9", "#e69f00", "#8c510a", "#a0a000", "#7f7f7f")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
-# The cells of this library in an order in which those that are often compared have different colors, ten after ten.
+# Cells in an order in which those that are often compared have different colors, ten after ten. A cell that is not
+# listed, such as a new one, has a color by its name.
 FAMILIAR = (
     "RUM", "GRU", "LSTM", "EURNN", "DeltaNet", "Mamba2", "GORU", "RotationScan", "WeiNet", "RNN",
     "DeltaProduct", "FastWeights", "LRU", "GatedDeltaNet", "URNN", "SLSTM", "MLSTM", "SLiCE", "PDSSM", "ExpRNN",
@@ -35,7 +36,7 @@ FAMILIAR = (
     "Mamba3", "S4D", "HGRN2", "M2RNN", "GatedDeltaNet2", "MinLSTM", "MLSTMLarge", "LANTM", "NTM", "DNC",
     "MAGEGRU", "MAGE", "LightConv", "DynamicConv",
 )  # fmt: skip
-# Colors of cells that this library does not have; none of its own cells has one of them.
+# Colors of cells that are not listed; none of those that are has one of them.
 OWN_COLORS = ("#882255", "#44aa99")
 LIGHTEST = 0.6  # of a shade of the color of a cell; 1 is white
 BASELINE: dict[str, Any] = {"color": "black", "linestyle": (0, (2, 2)), "linewidth": 1.0, "zorder": 1.5}

@@ -129,12 +129,10 @@ class Layer(RecurrentBase):
         Raises:
             OptionError: The cell does not have an option.
         """
-        known = inspect.signature(self.cell_class).parameters
-        common = _named(inspect.signature(Layer).parameters)
         names = {name: one.name for name, one in _options(self.cell_class).items()}
         for name in (name for name in options if name not in names):
-            if not is_open(dict(known)):
-                allowed = [*common, *names]
+            if not is_open(dict(inspect.signature(self.cell_class).parameters)):
+                allowed = [*_named(inspect.signature(Layer).parameters), *names]
                 hint = f"{suggest_name(name, allowed)}allowed: {', '.join(allowed)}"
                 raise OptionError(name, options[name], f"no such option of {type(self).__name__}; {hint}")
             names[name] = name
@@ -284,8 +282,9 @@ def _constructor(layer: type[Layer]) -> Callable[..., None]:
             raise TypeError(f"{type(self).__name__}.__init__() {error}") from None
         super(layer, self).__init__(*arguments, **options)
 
-    is_any_allowed = is_open(dict(inspect.signature(layer.cell_class).parameters))
-    construct.__signature__ = accepted if is_any_allowed else signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    takes_any = is_open(dict(inspect.signature(layer.cell_class).parameters))
+    shown = accepted if takes_any else signature.replace(parameters=parameters)
+    construct.__signature__ = shown  # type: ignore[attr-defined]
     construct.__module__, construct.__name__ = layer.__module__, "__init__"
     construct.__qualname__ = f"{layer.__qualname__}.__init__"
     return construct
