@@ -1,4 +1,4 @@
-"""A new task is three new files: the suites of all tasks find it, and no other file of the project changes.
+"""A new task is three new files, and so is a new cell: the suites find it, and no other file of the project changes.
 
 A copy of the checkout gets the files, and another Python runs the suites there on what was added.
 """
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,23 @@ from tests.helpers.running import ROOT
 
 COPIED = ("conf", "src", "tests")  # modules find the folder of the project by their own paths
 LINKED = ("Makefile", "README.md", "benchmarks", "docs", "examples", "pyproject.toml")
+# suites that go through all cells or tasks in one case, or that read what the project has
+OTHERS = (
+    *("tests/nn/test_layers.py", "tests/nn/test_docstrings.py", "tests/nn/test_causality.py", "tests/nn/test_uses.py"),
+    *("tests/nn/test_backends.py", "tests/test_public_api.py", "tests/test_imports.py", "tests/test_main.py"),
+    *("tests/config", "tests/training/test_build.py", "tests/docs/test_commands.py"),
+)
+CELL_TEST = """import torch
+
+import gyral
+
+
+def test_the_first_output_is_the_candidate_as_far_as_the_gate_is_open():
+    cell, inputs = gyral.MGUCell(3, 2), torch.randn(4, 3)
+    output, _ = cell(inputs)
+    gate, candidate = cell.project(inputs).chunk(2, dim=-1)
+    torch.testing.assert_close(output, gate.sigmoid() * candidate.tanh())
+"""
 
 
 class Addition(NamedTuple):
@@ -24,8 +42,8 @@ class Addition(NamedTuple):
 
     Attributes:
         files: the contents of the new files, by their paths.
-        suites: the tests that find it.
-        pattern: the option -k of pytest that selects the cases of what is added.
+        suites: the tests with cases for what is added.
+        pattern: the option -k of pytest that selects these cases.
         cases: the smallest number of these cases.
     """
 
@@ -35,60 +53,85 @@ class Addition(NamedTuple):
     cases: int
 
 
-def file_of(page: str, name: str) -> str:
-    """Return the content of a file that a page of the documentation shows."""
+def block_of(page: str, before: str) -> str:
+    """Return the code block of a page of the documentation that follows a line."""
     text = (ROOT / "docs" / "how-to" / page).read_text(encoding="utf-8")
-    found = re.search(rf"^`{re.escape(name)}`:\n\n```\w+\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert found, f"{page} shows no file {name}"
+    found = re.search(rf"{re.escape(before)}\n\n```\w+\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert found, f"{page}: no code follows {before!r}"
     return found[1]
 
 
 def new_task() -> Addition:
     """Return the task of docs/how-to/task.md."""
+    choice = block_of("task.md", "`conf/task/parity.yaml`:")
     files = {
-        "src/gyral/tasks/parity.py": file_of("task.md", "parity.py"),
-        "conf/task/parity.yaml": file_of("task.md", "conf/task/parity.yaml").replace(" parity.", " gyral.tasks.parity."),
-        "tests/tasks/test_parity.py": file_of("task.md", "tests/tasks/test_parity.py"),
+        "src/gyral/tasks/parity.py": block_of("task.md", "`parity.py`:"),
+        "conf/task/parity.yaml": choice.replace(" parity.", " gyral.tasks.parity."),
+        "tests/tasks/test_parity.py": block_of("task.md", "`tests/tasks/test_parity.py`:"),
     }
     return Addition(files, ("tests/tasks/test_contract.py", "tests/tasks/test_parity.py"), "parity", 20)
 
 
-def checkout(folder: Path) -> Path:
-    """Return a copy of the project that may be added to."""
+def new_cell() -> Addition:
+    """Return the cell of docs/how-to/cell.md, with the example that a docstring has in a checkout."""
+    choice, end = block_of("cell.md", "`conf/cell/mgu.yaml`:"), '    """\n\n    def __init__'
+    text, example = block_of("cell.md", "`mgu.py`:"), block_of("cell.md", "ends with its example, which a test runs:")
+    assert text.count(end) == 1
+    files = {
+        "src/gyral/cells/mgu.py": text.replace(end, f"\n{example}{end}"),
+        "conf/cell/mgu.yaml": choice.replace(" mgu.", " gyral.cells.mgu."),
+        "tests/cells/test_mgu.py": CELL_TEST,
+    }
+    suites = ("tests/cells/test_contract.py", "tests/cells/test_mgu.py", "tests/nn/test_layers.py")
+    return Addition(files, suites, "mgu or MGU", 12)
+
+
+def checkout(folder: Path, additions: Sequence[Addition]) -> Path:
+    """Return a copy of the project with new files, none of which is there without them."""
     for name in COPIED:
         shutil.copytree(ROOT / name, folder / name, symlinks=True)
     for name in LINKED:
         (folder / name).symlink_to(ROOT / name)
+    for name, content in ((name, content) for addition in additions for name, content in addition.files.items()):
+        with (folder / name).open("x", encoding="utf-8") as file:
+            file.write(content)
     return folder
 
 
-def add(addition: Addition, folder: Path) -> None:
-    """Write the new files, none of which may be there."""
-    for name, content in addition.files.items():
-        with (folder / name).open("x", encoding="utf-8") as file:
-            file.write(content)
-
-
-def run_suites(addition: Addition, folder: Path) -> None:
-    """Run the suites on what was added, in a new process."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *addition.suites, "-k", addition.pattern]
+def run_tests(folder: Path, *words: str) -> str:
+    """Run tests of a copy of the project in a new process, and return what pytest prints."""
     ended = subprocess.run(
-        command,
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder / "src"), str(folder)])},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    passed = re.search(r"^(\d+) passed", ended.stdout, re.MULTILINE)
-    assert passed, ended.stdout
-    assert int(passed[1]) >= addition.cases, ended.stdout
+    return ended.stdout
 
 
-def test_a_task_is_three_new_files(tmp_path: Path) -> None:
-    addition, folder = new_task(), checkout(tmp_path)
-    add(addition, folder)
-    run_suites(addition, folder)
+def test_a_cell_and_a_task_are_three_new_files_each(tmp_path: Path) -> None:
+    additions = [new_task(), new_cell()]
+    folder = checkout(tmp_path, additions)
+    suites = [suite for addition in additions for suite in addition.suites]
+    printed = run_tests(folder, *suites, "-k", " or ".join(addition.pattern for addition in additions))
+    for suite in suites:
+        assert f"\n{suite}::" in printed, f"{suite} has no case of its own"
+    for addition in additions:
+        pattern = addition.pattern.replace(" or ", "|")
+        cases = re.findall(rf"^\S+::.*({pattern}).* PASSED", printed, re.MULTILINE)
+        assert len(cases) >= addition.cases, printed
+
+
+@pytest.mark.slow
+def test_no_other_suite_fails_with_a_new_cell_and_task(tmp_path: Path) -> None:
+    folder = checkout(tmp_path, [new_task(), new_cell()])
+    run_tests(folder, *OTHERS, "-m", "not slow")
+    of_both = ("tests/tasks/test_tiny_examples.py", "tests/training/test_build.py", "tests/training/test_lightning.py")
+    printed = run_tests(folder, *of_both, "-k", "parity or mgu")
+    for suite in of_both:
+        assert f"\n{suite}::" in printed, f"{suite} has no case of its own"
