@@ -52,7 +52,7 @@ class ConvolutionCell(RecurrentCell):
         OptionError: An option is out of bounds or has another type.
     """
 
-    fused_operator = convolution.OPERATOR
+    fused_operator = convolution.convolution
 
     class State(NamedTuple):
         """The last value (B, N), and the K − 2 before it, (B, K − 2, N), the latest last."""
@@ -118,7 +118,7 @@ class ConvolutionCell(RecurrentCell):
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         """Return the reason why the kernels of this device do not run; other devices have a loop over the window."""
-        if self.bias.device.type not in convolution.OPERATOR.kernels:
+        if self.bias.device.type not in convolution.convolution.kernels:
             return None
         return convolution.unsupported_reason(self.bias)
 

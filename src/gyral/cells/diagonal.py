@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from gyral.cells.base import HiddenState, RecurrentCell, State
 from gyral.cells.masks import first_parameter
-from gyral.ops.diagonal import OPERATOR, diagonal_scan, multiply
+from gyral.ops.diagonal import diagonal_scan, multiply
 from gyral.ops.sequences import zero_beyond
 
 
@@ -25,7 +25,7 @@ class DiagonalCell(RecurrentCell):
         One tensor (B, N), the hidden vector.
     """
 
-    fused_operator = OPERATOR
+    fused_operator = diagonal_scan
     is_complex: ClassVar[bool] = False
     state_size: int  # the number of entries of the state
 

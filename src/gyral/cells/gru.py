@@ -91,15 +91,5 @@ class GRUCell(TorchLayerCell):
     def kernel_unsupported_reason(self) -> str | None:
         return "the kernels have no layer_norm" if self.layer_norm else super().kernel_unsupported_reason()
 
-    def kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
-        weight_ih, bias_ih = self._parameters_of("ih")
-        weight_hh, bias_hh = self._parameters_of("hh")
-        if bias_ih is None or bias_hh is None:
-            return weight_ih, None, weight_hh, None
-        sizes = 2 * self.hidden_size, self.hidden_size
-        gates_ih, candidate_ih = bias_ih.split_with_sizes(sizes)
-        gates_hh, candidate_hh = bias_hh.split_with_sizes(sizes)
-        return weight_ih, torch.cat((gates_ih + gates_hh, candidate_ih)), weight_hh, candidate_hh
-
     def kernel_options(self, constants: DropoutMasks) -> dict[str, Any]:
         return {"kind": "gru", **self.common_kernel_options(constants)}

@@ -11,7 +11,7 @@ from gyral.cells.base import State
 from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_integer
 from gyral.ops.autograd import outside_autocast
-from gyral.ops.delta import OPERATOR, delta_scan, delta_step
+from gyral.ops.delta import delta_scan, delta_step
 from gyral.ops.sequences import zero_beyond
 
 
@@ -75,7 +75,7 @@ class MatrixMemoryCell(ConvolvedCell):
         OptionError: An argument is out of bounds or has another type.
     """
 
-    fused_operator = OPERATOR
+    fused_operator = delta_scan
     head_size: ClassVar[int]
 
     def __init__(self, input_size: int, hidden_size: int, *, heads: int | None, key_size: int | None = None) -> None:

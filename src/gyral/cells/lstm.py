@@ -223,13 +223,13 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
 
     def as_subcell(self, constants: Constants) -> SubCell:
         options = self.kernel_options(constants)
-        return SubCell(options.pop("kind"), *self.kernel_weights(), **options)
+        return SubCell(options.pop("kind"), *self.summed_kernel_weights(), self.kernel_extra(), **options)
 
-    def kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
-        """Return weight_ih, the sum of both biases, weight_hh, and the normalizations' gains and biases in one row."""
+    def kernel_extra(self) -> Tensor | None:
+        """Return the gains and biases of the normalizations in one row, or None."""
         parts = (self.norm_gates, self.norm_cell)
         norms = [row for part in parts if isinstance(part, LayerNorms) for row in part.flat()]
-        return *self.summed_kernel_weights(), torch.cat(norms) if norms else None
+        return torch.cat(norms) if norms else None
 
     def kernel_options(self, constants: Constants) -> dict[str, Any]:
         return {

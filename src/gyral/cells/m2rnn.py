@@ -1,6 +1,5 @@
 """M²RNN: a memory matrix with a nonlinear recurrence."""
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -12,7 +11,7 @@ from gyral.cells.initialization import draw_step_sizes_
 from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_boolean, check_integer, check_real
 from gyral.ops.autograd import outside_autocast
-from gyral.ops.m2rnn import OPERATOR, m2rnn, naive
+from gyral.ops.m2rnn import m2rnn, naive
 from gyral.ops.sequences import zero_beyond
 
 EPSILON = 1e-5  # of the normalization
@@ -66,7 +65,7 @@ class M2RNNCell(ConvolvedCell):
         torch.Size([50, 8, 64])
     """
 
-    fused_operator = OPERATOR
+    fused_operator = m2rnn
     dynamics = ("A_log", "bias_dt")
 
     class State(NamedTuple):
@@ -149,10 +148,9 @@ class M2RNNCell(ConvolvedCell):
         parts, state = self.convolve_step(projected.values, state)
         q, k, v = self.heads_of(parts)
         forget = self.forget(projected.forget)
-        clip = math.inf if self.clip is None else self.clip
         with outside_autocast(v.device):
             weight, memory = self.weight_hh.to(self.wide), state.memory.to(self.wide)
-            read, memory = naive.step(q, k, v, forget, weight, memory, clip)
+            read, memory = naive.step(q, k, v, forget, weight, memory, self.clip)
         output = self.finish(read, v, projected.gate)
         return output, state._replace(memory=memory)
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from gyral.cells.initialization import draw_step_sizes_
 from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_integer
-from gyral.ops.selective_scan import OPERATOR, coefficients, selective_scan
+from gyral.ops.selective_scan import coefficients, selective_scan
 from gyral.ops.sequences import zero_beyond
 
 
@@ -59,7 +59,7 @@ class MambaCell(ConvolvedCell):
         torch.Size([50, 8, 32])
     """
 
-    fused_operator = OPERATOR
+    fused_operator = selective_scan
     dynamics = ("A_log", "bias_dt")
 
     class State(NamedTuple):

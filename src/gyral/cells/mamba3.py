@@ -12,7 +12,7 @@ from gyral.cells.initialization import draw_step_sizes_
 from gyral.cells.linear_attention import Operands, linear, rms_norm, run_scan, run_step
 from gyral.core.checks import check_boolean, check_integer, check_real
 from gyral.core.errors import OptionError
-from gyral.ops.delta import OPERATOR
+from gyral.ops.delta import delta_scan
 from gyral.ops.sequences import zero_beyond
 
 SMALLEST_RATE = 1e-4
@@ -84,7 +84,7 @@ class Mamba3Cell(RecurrentCell):
         torch.Size([50, 8, 64])
     """
 
-    fused_operator = OPERATOR
+    fused_operator = delta_scan
     dynamics = ("bias_dt",)
 
     class State(NamedTuple):

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.diagonal import DiagonalCell
-from gyral.ops.min_gated import OPERATOR, coefficients, min_gated
+from gyral.ops.min_gated import coefficients, min_gated
 
 
 class MinGRUCell(DiagonalCell):
@@ -37,7 +37,7 @@ class MinGRUCell(DiagonalCell):
         torch.Size([50, 8, 64])
     """
 
-    fused_operator = OPERATOR
+    fused_operator = min_gated
     parts = 2  # W_c and W_z
 
     def __init__(self, input_size: int, hidden_size: int) -> None:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from gyral.cells.base import HiddenState
 from gyral.cells.diagonal import WidthPreservingCell
 from gyral.core.checks import check_integer
-from gyral.ops.permutation_scan import OPERATOR, permutation_scan, step
+from gyral.ops.permutation_scan import permutation_scan, step
 from gyral.ops.scan import Shared
 
 
@@ -56,7 +56,7 @@ class PDSSMCell(WidthPreservingCell):
         torch.Size([50, 8, 64])
     """
 
-    fused_operator = OPERATOR
+    fused_operator = permutation_scan
     is_complex = True
     estimates_gradient = True
 

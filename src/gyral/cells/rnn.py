@@ -77,8 +77,5 @@ class RNNCell(TorchLayerCell):
     def kernel_unsupported_reason(self) -> str | None:
         return "the kernels have no layer_norm" if self.layer_norm else super().kernel_unsupported_reason()
 
-    def kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, None]:
-        return *self.summed_kernel_weights(), None
-
     def kernel_options(self, constants: DropoutMasks) -> dict[str, Any]:
         return {"kind": f"rnn_{self.nonlinearity}", **self.common_kernel_options(constants)}

@@ -11,7 +11,7 @@ from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
 from gyral.ops.autograd import outside_autocast
 from gyral.ops.rotation import direction
-from gyral.ops.rotation_scan import OPERATOR, merge, reflect, reflections, rotation_scan, split
+from gyral.ops.rotation_scan import merge, reflect, reflections, rotation_scan, split
 from gyral.ops.rum.naive import ACTIVATIONS
 
 ANGLES = ("single", "double")
@@ -65,7 +65,7 @@ class RotationScanCell(RecurrentCell):
         torch.Size([50, 8, 64])
     """
 
-    fused_operator = OPERATOR
+    fused_operator = rotation_scan
 
     class Projected(NamedTuple):
         """τ, u before its sigmoid, q and ε, each (…, N)."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from gyral.cells.diagonal import WidthPreservingCell
 from gyral.core.checks import check_integer
-from gyral.ops.channel_scan import OPERATOR, channel_scan
+from gyral.ops.channel_scan import channel_scan
 from gyral.ops.channel_scan.naive import read
 from gyral.ops.scan import Shared
 
@@ -60,7 +60,7 @@ class S4DCell(WidthPreservingCell):
         torch.Size([50, 8, 64])
     """
 
-    fused_operator = OPERATOR
+    fused_operator = channel_scan
     dynamics = ("log_A_real", "A_imag", "log_dt")
     is_complex = True
 

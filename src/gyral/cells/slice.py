@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
 from gyral.core.checks import check_integer, check_real
-from gyral.ops.block_scan import OPERATOR, block_scan, step
+from gyral.ops.block_scan import block_scan, step
 
 
 class SLiCECell(RecurrentCell):
@@ -50,7 +50,7 @@ class SLiCECell(RecurrentCell):
         torch.Size([50, 8, 64])
     """
 
-    fused_operator = OPERATOR
+    fused_operator = block_scan
 
     class Projected(NamedTuple):
         """The rows of A_t (…, N, b), and the hidden vector (…, N) if this is the first step."""

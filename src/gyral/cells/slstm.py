@@ -12,7 +12,7 @@ from gyral.cells.heads import heads_of_two
 from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_integer, check_real
 from gyral.ops.sequences import zero_beyond
-from gyral.ops.slstm import OPERATOR, lowest_scale, naive, slstm
+from gyral.ops.slstm import lowest_scale, naive, slstm
 
 EPSILON = 1e-5  # added to the variance of a head
 
@@ -59,7 +59,7 @@ class SLSTMCell(ConvolvedCell):
         torch.Size([50, 8, 64])
     """
 
-    fused_operator = OPERATOR
+    fused_operator = slstm
 
     class State(NamedTuple):
         """y, c, n and m (B, N), and the last K − 1 inputs of the convolution (B, K − 1, N), the latest last."""

@@ -150,9 +150,9 @@ class TorchLayerCell(RecurrentCell):
 
     # ---------------------------------------------------------------- the fused path
 
-    @abstractmethod
-    def kernel_weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
-        """Return weight_ih, bias, weight_hh and extra of `gyral.ops.gated.gated`."""
+    def kernel_extra(self) -> Tensor | None:
+        """Return the argument `extra` of `gyral.ops.gated.gated`."""
+        return None
 
     @abstractmethod
     def kernel_options(self, constants: Any) -> dict[str, Any]:
@@ -213,8 +213,10 @@ class TorchLayerCell(RecurrentCell):
             # under autocast the layer returns its own dtype; kernels and reference return the dtype of the state
             return outputs.to(state[0].dtype), type(state)(*final)
         options = self.kernel_options(self.sequence_constants(*inputs.shape[:2]))
-        kind = options.pop("kind")
+        weight_ih, bias_ih = self._parameters_of("ih")
+        weight_hh, bias_hh = self._parameters_of("hh")
+        weights = weight_ih, bias_ih, weight_hh, self.kernel_extra()
         outputs, *leaves = gated.gated(
-            kind, inputs, *self.kernel_weights(), *state, lengths=lengths, starts=starts, **options
+            options.pop("kind"), inputs, *weights, *state, b_hh=bias_hh, lengths=lengths, starts=starts, **options
         )
         return outputs, type(state)(*leaves[: len(state)])

@@ -36,8 +36,12 @@ class NotReady(str):
 class Operator:
     """An operator of torch whose readable definition is a function in plain torch, and which runs own kernels.
 
-    The operator takes its name, its arguments and their types from `naive`. Every result of `naive` is a tensor or
-    None. A module of kernels has
+    The operator takes its name, its arguments, their types and defaults, and its docstring from `naive`. Every result
+    of `naive` is a tensor or None. A call runs kernels if they support the device, the dtype and the arguments, else
+    `naive`, in both cases outside autocast.
+
+    The kernels are an instance of `gyral.ops.native.kernels.Kernels`, or the name of a module, which is imported on
+    first use. A module of kernels has
 
     * `DTYPES`, the supported dtypes of the tensors with a gradient;
     * `prepare(device)`, which makes the kernels ready, or raises `KernelUnavailableError` with the reason;
@@ -56,14 +60,23 @@ class Operator:
 
     Args:
         naive: The function in plain torch.
-        kernels: Names of the modules of kernels, by type of the device.
+        kernels: The kernels, by type of the device.
         constant: The number of last results that have no gradient.
+        supports: Returns whether the kernels support the arguments; they support all if None.
     """
 
-    def __init__(self, naive: Callable[..., Any], kernels: dict[str, str], constant: int = 0) -> None:
-        self.naive, self.kernels, self.constant = naive, kernels, constant
+    def __init__(
+        self,
+        naive: Callable[..., Any],
+        kernels: dict[str, Any],
+        constant: int = 0,
+        supports: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self.naive, self.kernels, self.constant, self.supports = naive, kernels, constant, supports
+        functools.update_wrapper(self, naive)
         signature, name = inspect.signature(naive), naive.__name__
-        self.Arguments: Any = collections.namedtuple("Arguments", signature.parameters)  # type: ignore[misc]
+        defaults = [each.default for each in signature.parameters.values() if each.default is not each.empty]
+        self.Arguments: Any = collections.namedtuple(name, signature.parameters, defaults=defaults)  # type: ignore[misc]
         self.results = len(typing.get_args(typing.get_type_hints(naive)["return"])) or 1
         self.tensors, self.has_lists = _find_tensors(typing.get_type_hints(naive))
         self.first = self.tensors[0]
@@ -82,8 +95,28 @@ class Operator:
         torch.library.register_fake(f"gyral::{name}", self._fake, lib=LIBRARY)
         torch.library.register_fake(f"gyral::{name}_backward", self._fake_backward, lib=LIBRARY)
 
-    def __call__(self, *arguments: Value) -> list[Any]:
-        """Call the operator outside autocast; return the results.
+    def __call__(self, *given: Value, **options: Value) -> Any:
+        """Return the results, in the form of `naive`.
+
+        Raises:
+            TypeError: The tensors have several dtypes, or the arguments are not those of `naive`.
+        """
+        arguments = self.Arguments(*given, **options)
+        first = arguments[self.first]
+        for index in self.tensors:
+            tensor = arguments[index]
+            if tensor is not None and tensor.dtype != first.dtype and tensor.dtype.is_floating_point:
+                check_dtypes(first.dtype, tensor)
+        if torch.is_autocast_enabled(first.device.type):
+            with outside_autocast(first.device):
+                return self(*arguments)
+        if not self.has_kernel(first) or not (self.supports is None or self.supports(arguments)):
+            return self.naive(**arguments._asdict())
+        results = self._run_kernels(arguments)
+        return tuple(results) if self.results > 1 else results[0]
+
+    def run(self, *arguments: Value) -> list[Any]:
+        """Run kernels outside autocast on all arguments, in order; return the results.
 
         Raises:
             KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
@@ -91,7 +124,12 @@ class Operator:
         first = arguments[self.first]
         if torch.is_autocast_enabled(first.device.type):
             with outside_autocast(first.device):
-                return self(*arguments)
+                return self._run_kernels(arguments)
+        return self._run_kernels(arguments)
+
+    def _run_kernels(self, arguments: Sequence[Value]) -> list[Any]:
+        """Do the same as `run`, outside autocast already."""
+        first = arguments[self.first]
         # without a compiler or another tracer, the dispatcher would only take time
         if torch.compiler.is_compiling() or is_in_torch_dispatch_mode() or type(first) is not Tensor:
             results = []
@@ -138,7 +176,7 @@ class Operator:
         arguments = list(given)
         for index in self.tensors:
             value = arguments[index]
-            if value is not None:
+            if value is not None and not value.is_contiguous():
                 arguments[index] = value.contiguous()
         if self.has_lists:
             for index, value in enumerate(arguments):
@@ -308,8 +346,8 @@ def _differentiate(
 
 
 @functools.cache
-def load_or_reason(module: str | None, device: torch.device, dtype: torch.dtype) -> Any:
-    """Return a module of kernels by its name, ready to run on a device, or the reason why it is unavailable.
+def load_or_reason(module: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """Return kernels, of which a module may be given by its name, ready to run on a device, or the reason why not.
 
     Raises:
         ImportError: The module is broken, for example a misspelt name. Only a missing `triton` package counts as
@@ -318,7 +356,7 @@ def load_or_reason(module: str | None, device: torch.device, dtype: torch.dtype)
     if module is None:
         return f"there are no kernels for {device.type}"
     try:
-        kernels = importlib.import_module(module)
+        kernels = importlib.import_module(module) if isinstance(module, str) else module
         if dtype not in kernels.DTYPES:
             return f"there are no kernels for {dtype} on {device.type}"
         kernels.prepare(device)
@@ -332,16 +370,16 @@ def load_or_reason(module: str | None, device: torch.device, dtype: torch.dtype)
     return kernels
 
 
-def is_ready(module: str | None, device: torch.device, dtype: torch.dtype) -> bool:
+def is_ready(module: Any, device: torch.device, dtype: torch.dtype) -> bool:
     """Return whether a module of kernels is ready to run; see `Operator.has_kernel`."""
     found = load_or_reason(module, device, dtype)
     if isinstance(found, NotReady):
-        _log_once(str(module).split(".")[2], found)
+        _log_once(module.split(".")[2] if isinstance(module, str) else module.kernel.source.stem, found)
     return not isinstance(found, str)
 
 
 @assume_constant_result
-def is_ready_as_constant(module: str | None, device: torch.device, dtype: torch.dtype) -> bool:
+def is_ready_as_constant(module: Any, device: torch.device, dtype: torch.dtype) -> bool:
     """Return `is_ready` of the arguments."""
     return is_ready(module, device, dtype)
 
@@ -352,7 +390,7 @@ def _log_once(name: str, reason: str) -> None:
 
 
 @assume_constant_result  # a compiler could not trace imports
-def load_as_constant(module: str | None, device: torch.device, dtype: torch.dtype) -> Any:
+def load_as_constant(module: Any, device: torch.device, dtype: torch.dtype) -> Any:
     """Return `load_or_reason` of the arguments."""
     found = load_or_reason(module, device, dtype)
     return str(found) if isinstance(found, str) else found
@@ -399,7 +437,7 @@ def _schema(signature: inspect.Signature) -> str:
     def prototype(*_: Any) -> None: ...
 
     parameters = [
-        parameter.replace(kind=parameter.POSITIONAL_OR_KEYWORD, default=parameter.empty)
+        parameter.replace(kind=parameter.POSITIONAL_OR_KEYWORD, default=parameter.empty)  # torch drops defaults
         for parameter in signature.parameters.values()
     ]
     prototype.__signature__ = signature.replace(  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ struct Arguments {
     Index steps, batch, size, block;  // T, B, N, b
     void* change;        // (T, B, N, b)
     void* values;        // (T, B, N)
-    void* hidden;        // (B, N), the state before the first step
+    void* h0;            // (B, N), the state before the first step
     void* is_first;      // (T, B) bool
     void* lengths;       // (B) Index
     void* outputs;       // (T, B, N)
@@ -19,7 +19,7 @@ struct Arguments {
     void* final;         // (B, N)
     // of the backward pass
     void* grad_outputs;  // (T, B, N)
-    void* grad_hidden;   // (B, N): before it the gradient of the final state
+    void* grad_h0;       // (B, N): before it the gradient of the final state
     void* grad_change;   // (T, B, N, b)
     void* grad_values;   // (T, B, N) zeros
 };
@@ -45,7 +45,7 @@ template <class Real> struct Scan {
     }
 
     void forward(Index row) const {
-        const Real* before = at(given.hidden, row, size);
+        const Real* before = at(given.h0, row, size);
         for (Index t = 0; t < given.steps; ++t) {
             const Index place = t * given.batch + row;
             Real* out = at(given.outputs, place, size);
@@ -71,7 +71,7 @@ template <class Real> struct Scan {
     }
 
     void backward(Index row, Real* sums) const {
-        Real* grad = at(given.grad_hidden, row, size);
+        Real* grad = at(given.grad_h0, row, size);
         for (Index t = given.steps - 1; t >= 0; --t) {
             const Index place = t * given.batch + row;
             Real* grad_change = at(given.grad_change, place, size * block);
@@ -89,7 +89,7 @@ template <class Real> struct Scan {
                 std::fill(grad_change, grad_change + size * block, Real(0));
                 continue;
             }
-            const Real* before = t ? at(given.outputs, place - given.batch, size) : at(given.hidden, row, size);
+            const Real* before = t ? at(given.outputs, place - given.batch, size) : at(given.h0, row, size);
             const Real* change = at(given.change, place, size * block);
             std::copy(grad, grad + size, sums);
             for_blocks([&](Index first, auto count) {

@@ -12,13 +12,24 @@ from gyral.ops.diagonal.naive import marked_within, select_unmarked
 
 
 def block_scan(
-    change: Tensor, values: Tensor, h0: Tensor, is_first: Tensor, lengths: Tensor | None
+    change: Tensor, values: Tensor, h0: Tensor, is_first: Tensor, lengths: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return outputs (T, B, N) and final state (B, N); see `gyral.ops.block_scan.block_scan`.
+    """Run the recurrence over all steps.
 
-    Two steps (M, v) and then (M', v') are one step (M'M, M'v + v'). Each pass doubles the number of steps that an entry
-    has composed, so that log₂ T passes give all outputs (Hillis and Steele 1986).
+    T steps, B batch size, N units in ⌈N/b⌉ blocks; the last one may have fewer units than b.
+
+    Args:
+        change: The rows of A_t, (T, B, N, b): what a unit reads from the units of its block.
+        values: (T, B, N), h_t at the first steps; other entries have no effect.
+        h0: (B, N), the state before the first step.
+        is_first: (T, B) bool: True where h_t is `values`, whatever the state before it.
+        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
+
+    Returns:
+        outputs (T, B, N), h_t, zero beyond the lengths, and the state (B, N) after the last step of each row.
     """
+    # Two steps (M, v) and then (M', v') are one step (M'M, M'v + v'). Each pass doubles the number of steps that an
+    # entry has composed, so that log₂ T passes give all outputs (Hillis and Steele 1986).
     (steps, batch, size), block = change.shape[:3], change.shape[3]
     matrices = to_blocks(change) + torch.eye(block, dtype=change.dtype, device=change.device)
     matrices = matrices.masked_fill(is_first[..., None, None, None], 0.0)

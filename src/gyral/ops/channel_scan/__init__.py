@@ -4,46 +4,54 @@ h_{t,c} = λ_c ⊙ h_{t−1,c} + x_{t,c}                            P complex nu
 y_{t,c} = Σ_p Re(w_{c,p} h_{t,c,p})
 """
 
+from pathlib import Path
+from typing import Any
+
 from torch import Tensor
+from torch.nn import functional as F
 
 from gyral.ops.channel_scan import naive
-from gyral.ops.operator import Operator, check_dtypes
+from gyral.ops.native.kernels import Kernels, like
+from gyral.ops.operator import Operator
 
 __all__ = ["channel_scan"]
 
-OPERATOR = Operator(naive.channel_scan, {"cpu": "gyral.ops.channel_scan.cpu"})
+
+CHUNK = 32  # steps between the states that are kept
+TILE = 16  # channels of a tile; the kernel has the same number
 
 
-def channel_scan(
-    x: Tensor,
-    decay: Tensor,
-    readout: Tensor,
-    h0: Tensor,
-    *,
-    lengths: Tensor | None = None,
-    starts: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Run the recurrence over all steps: by kernels where there are some, else in plain torch.
+def sizes(a: Any) -> dict[str, int]:
+    """Return the numbers that the kernel takes."""
+    steps, batch, channels = a.x.shape
+    return {"steps": steps, "batch": batch, "channels": channels, "size": a.decay.shape[2], "chunk": CHUNK}
 
-    T steps, B batch size, N channels, P complex numbers in the state of a channel. Complex numbers are pairs of real
-    and imaginary part, in a dimension of size 2. A kernel keeps the state before every 32nd step for its backward pass,
-    and computes the others again.
 
-    Args:
-        x: (T, B, N).
-        decay: λ, (2, N, P).
-        readout: w, (2, N, P).
-        h0: (B, 2, N, P), the state before the first step.
-        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
-        starts: (T, B) bool, or None. True resets the row before the step: h_{t−1} counts as zero.
+def pack(states: Tensor) -> Tensor:
+    """Return (…, tiles, 2, P, 16) for (…, 2, N, P), with zeros for the channels beyond N."""
+    channels = states.shape[-2]
+    padded = F.pad(states.mT, (0, -channels % TILE)).unflatten(-1, (-1, TILE))  # (…, 2, P, tiles, 16)
+    return padded.movedim(-2, -4).contiguous()
 
-    Returns:
-        outputs (T, B, N), y_t, zero beyond the lengths, and the state (B, 2, N, P) after the last step of each row.
 
-    Raises:
-        TypeError: The tensors have several dtypes.
-    """
-    check_dtypes(x.dtype, decay, readout, h0)
-    has_kernel = OPERATOR.has_kernel(x)
-    outputs, final = (OPERATOR if has_kernel else naive.channel_scan)(x, decay, readout, h0, lengths, starts)
-    return outputs, final
+def unpack(packed: Tensor, like: Tensor) -> Tensor:
+    """Return (…, 2, N, P) for the result of `pack`."""
+    return packed.movedim(-4, -2).flatten(-2)[..., : like.shape[-2]].mT
+
+
+def packed_rows(a: Any, *shape: int) -> Tensor:
+    """Return zeros (…, B, tiles, 2, P, 16)."""
+    return a.x.new_zeros(*shape, len(a.h0), -(-a.x.shape[2] // TILE), 2, a.decay.shape[2], TILE)
+
+
+KERNELS = Kernels(
+    Path(__file__).with_name("channel_scan.cpp"),
+    sizes,
+    results={"outputs": like("x"), "final": like("h0")},
+    kept={"kept": lambda a: packed_rows(a, -(-len(a.x) // CHUNK))},
+    states={"h0": "final"},
+    # partial sums for each row: they do not depend on the number of threads
+    gradients={"decay": packed_rows, "readout": packed_rows},
+    layouts=dict.fromkeys(("decay", "readout", "h0"), (pack, unpack)),
+)
+channel_scan = Operator(naive.channel_scan, {"cpu": KERNELS})

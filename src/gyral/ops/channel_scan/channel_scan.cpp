@@ -22,11 +22,11 @@ struct Arguments {
     Index threads;
     void* workspace;
     // of the forward pass
-    void* hidden;        // (B, packed): before it the state before the first step, after it the last one
+    void* final;         // (B, packed): before it the state before the first step, after it the last one
     void* outputs;       // (T, B, N)
     // of the backward pass
     void* grad_outputs;  // (T, B, N)
-    void* grad_hidden;   // (B, packed): before it the gradient of the final state
+    void* grad_h0;       // (B, packed): before it the gradient of the final state
     void* grad_x;        // (T, B, N) zeros
     void* grad_decay;    // (B, packed) zeros: a partial sum for each row
     void* grad_readout;  // (B, packed) zeros: a partial sum for each row
@@ -73,7 +73,7 @@ template <class Real> struct Tile {
     }
 
     void forward() const {
-        Real* h = packed(given.hidden);
+        Real* h = packed(given.final);
         for (Index t = 0; t < given.steps; ++t) {
             if (t % given.chunk == 0) std::copy(h, h + state, packed(given.kept, t / given.chunk));
             Real* y = values(given.outputs, t);
@@ -88,7 +88,7 @@ template <class Real> struct Tile {
 
     // `states` is (2 chunk, state): the states before and after each step.
     void backward(Real* states) const {
-        Real* g = packed(given.grad_hidden);
+        Real* g = packed(given.grad_h0);
         for (Index begin = (length - 1) / given.chunk * given.chunk; begin >= 0; begin -= given.chunk) {
             const Index end = std::min(length, begin + given.chunk);
             const Real* h = packed(given.kept, begin / given.chunk);

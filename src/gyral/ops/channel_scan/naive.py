@@ -11,9 +11,30 @@ from gyral.ops.diagonal.naive import diagonal_scan
 
 
 def channel_scan(
-    x: Tensor, decay: Tensor, readout: Tensor, h0: Tensor, lengths: Tensor | None, starts: Tensor | None
+    x: Tensor,
+    decay: Tensor,
+    readout: Tensor,
+    h0: Tensor,
+    lengths: Tensor | None = None,
+    starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return outputs (T, B, N) and final state (B, 2, N, P); see `gyral.ops.channel_scan.channel_scan`."""
+    """Run the recurrence over all steps.
+
+    T steps, B batch size, N channels, P complex numbers in the state of a channel. Complex numbers are pairs of real
+    and imaginary part, in a dimension of size 2. A kernel keeps the state before every 32nd step for its backward pass,
+    and computes the others again.
+
+    Args:
+        x: (T, B, N).
+        decay: λ, (2, N, P).
+        readout: w, (2, N, P).
+        h0: (B, 2, N, P), the state before the first step.
+        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
+        starts: (T, B) bool, or None. True resets the row before the step: h_{t−1} counts as zero.
+
+    Returns:
+        outputs (T, B, N), y_t, zero beyond the lengths, and the state (B, 2, N, P) after the last step of each row.
+    """
     real = x.unsqueeze(-1).expand(*x.shape, decay.shape[2])
     values = torch.stack((real, torch.zeros_like(real)), dim=2)  # (T, B, 2, N, P)
     hidden, final = diagonal_scan(values.flatten(2), decay.flatten(), h0.flatten(1), lengths, starts, True)

@@ -7,60 +7,81 @@ h(c) is the head of a channel. With back = K − 1 no output depends on later va
 from Wu, Fan, Baevski, Dauphin and Auli, "Pay less attention with lightweight and dynamic convolutions", ICLR 2019.
 """
 
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from gyral.ops.convolution import naive
 from gyral.ops.convolution.naive import head_of_channel
-from gyral.ops.operator import Operator, check_dtypes
+from gyral.ops.native.kernels import Kernels, like
+from gyral.ops.operator import Operator
 from gyral.ops.sequences import is_finite, reachable_since
 
-__all__ = ["convolution", "has_kernel", "head_of_channel", "unsupported_reason", "window"]
-
-OPERATOR = Operator(naive.convolution, {"cpu": "gyral.ops.convolution.cpu"})
-has_kernel, unsupported_reason = OPERATOR.has_kernel, OPERATOR.unsupported_reason
+__all__ = ["convolution", "head_of_channel", "unsupported_reason", "window"]
 
 
-def convolution(
-    values: Tensor,
-    weights: Tensor,
-    history: Tensor | None = None,
-    *,
-    back: int | None = None,
-    mask: Tensor | None = None,
-    lengths: Tensor | None = None,
-    starts: Tensor | None = None,
-    softmax: bool = True,
-) -> Tensor:
-    """Run the convolution over values (T, B, N): by kernels where there are some, else in plain torch.
+def sizes(a: Any) -> dict[str, Any]:
+    """Return the numbers that the kernel takes, and its tensors that are no arguments."""
+    steps, batch, channels = a.values.shape
+    heads, kernel = a.weights.shape[-2:]
+    return {
+        "steps": steps,
+        "batch": batch,
+        "channels": channels,
+        "heads": heads,
+        "kernel": kernel,
+        "back": kernel - 1 if a.back is None else a.back,
+        "past": 0 if a.history is None else a.history.shape[1],
+        "weights": a.weights if a.weights.dim() == 2 else None,
+        "scores": a.weights if a.weights.dim() == 4 else None,
+        "since": reachable_since(a.starts, kernel),
+    }
 
-    T steps, B batch size, N channels, H heads, K weights of a head.
 
-    Args:
-        values: (T, B, N).
-        weights: Constant weights (H, K), or the scores (T, B, H, K) of the weights of each step; H ≤ N.
-        history: (B, P, N), the values before the first step, the latest last, or None stands for zeros.
-        back: Number of steps from the first value in a window back to the step of the output, in [0, K − 1]; None:
-            K − 1, so that no output depends on later values.
-        mask: (T, B, H, K), factors of the weights of each step, without gradient; or None.
-        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
-        starts: (T, B) bool, or None. True resets the row before the step: earlier values count as zeros.
-        softmax: Whether the weights of each step are the softmax of their scores; False: the scores themselves.
+class ConvolutionKernels(Kernels):
+    """The kernels. They sum the gradients of constant weights by channel or by head."""
 
-    Returns:
-        (T, B, N), zero beyond the lengths.
+    def backward(self, a: Any, results: list[Any], kept: list[Any], gradients: Any, needs: dict[str, bool]) -> Any:
+        """Return the gradients; see `gyral.ops.operator.Operator`."""
+        found = super().backward(a, results, kept, gradients, needs)
+        if by_channel(a):
+            index = head_of_channel(a.values.shape[2], len(a.weights), a.values.device)
+            found["weights"] = torch.zeros_like(a.weights).index_add_(0, index, found["weights"].T)
+        return found
 
-    Raises:
-        TypeError: The arguments have several dtypes.
+
+def by_channel(a: Any) -> bool:
+    """Return whether the kernel sums the gradients of the weights by channel, and not by head."""
+    return a.weights.dim() == 2 and a.starts is None
+
+
+def weight_gradient(a: Any) -> Tensor:
+    """Return where the kernel writes the gradient of the weights; of constant ones, a partial sum for each block.
+
+    So the order of summation does not depend on the number of threads.
     """
-    check_dtypes(weights.dtype, values, history, mask)
-    kernel = weights.shape[-1]
-    # the kernels multiply the values before a start by zero
-    fused = has_kernel(values) and (starts is None or is_finite(values, history))
-    run = OPERATOR if fused else naive.convolution
-    arguments = values, weights, history, mask, lengths, reachable_since(starts, kernel)
-    outputs = run(*arguments, kernel - 1 if back is None else back, softmax)
-    return outputs[0] if isinstance(outputs, list) else outputs
+    if a.weights.dim() == 4:
+        return torch.empty_like(a.weights)
+    heads, kernel = a.weights.shape
+    shape = (kernel, a.values.shape[2]) if by_channel(a) else (heads, kernel)
+    return a.weights.new_zeros(KERNELS.kernel.blocks(a.values.shape[1]), *shape)
+
+
+def supports(a: Any) -> bool:
+    """Return whether the kernels support the arguments: they multiply the values before a start by zero."""
+    return a.starts is None or is_finite(a.values, a.history)
+
+
+KERNELS = ConvolutionKernels(
+    Path(__file__).with_name("convolution.cpp"),
+    sizes,
+    results={"outputs": like("values")},
+    gradients={"values": like("values"), "history": like("history"), "weights": weight_gradient},
+)
+convolution = Operator(naive.convolution, {"cpu": KERNELS}, supports=supports)
+unsupported_reason = convolution.unsupported_reason
 
 
 def window(values: Tensor, history: Tensor, lengths: Tensor | None, starts: Tensor | None) -> Tensor:
@@ -69,7 +90,7 @@ def window(values: Tensor, history: Tensor, lengths: Tensor | None, starts: Tens
     Args:
         values: (T, B, N).
         history: (B, P, N), the values before the first step.
-        lengths, starts: See `convolution`.
+        lengths, starts: See `gyral.ops.convolution.naive.convolution`.
     """
     steps, batch, _ = values.shape
     past = history.shape[1]

@@ -7,23 +7,41 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gyral.ops.sequences import reachable_since
+
 
 def convolution(
     values: Tensor,
     weights: Tensor,
-    history: Tensor | None,
-    mask: Tensor | None,
-    lengths: Tensor | None,
-    since: Tensor | None,
-    back: int,
+    history: Tensor | None = None,
+    mask: Tensor | None = None,
+    lengths: Tensor | None = None,
+    starts: Tensor | None = None,
+    back: int | None = None,
     softmax: bool = True,
 ) -> Tensor:
-    """Return the outputs (T, B, N), zero beyond the lengths; see `gyral.ops.convolution.convolution`.
+    """Run the convolution over values (T, B, N).
 
-    Values from before the step `since` (T, B) count as zeros; negative steps are in the history.
+    T steps, B batch size, N channels, H heads, K weights of a head.
+
+    Args:
+        values: (T, B, N).
+        weights: Constant weights (H, K), or the scores (T, B, H, K) of the weights of each step; H ≤ N.
+        history: (B, P, N), the values before the first step, the latest last, or None stands for zeros.
+        back: Number of steps from the first value in a window back to the step of the output, in [0, K − 1]; None:
+            K − 1, so that no output depends on later values.
+        mask: (T, B, H, K), factors of the weights of each step, without gradient; or None.
+        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
+        starts: (T, B) bool, or None. True resets the row before the step: earlier values count as zeros.
+        softmax: Whether the weights of each step are the softmax of their scores; False: the scores themselves.
+
+    Returns:
+        (T, B, N), zero beyond the lengths.
     """
+    # Values from before the step `since` (T, B) count as zeros; negative steps are in the history.
     steps, _, channels = values.shape
     heads, kernel = weights.shape[-2:]
+    since, back = reachable_since(starts, kernel), kernel - 1 if back is None else back
     time = torch.arange(steps, device=values.device).unsqueeze(1)
     ended = None if lengths is None else (time >= lengths).unsqueeze(2)
     if ended is not None:

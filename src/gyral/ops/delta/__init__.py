@@ -13,57 +13,60 @@ writing; r = e k̂ with a rate of erasing e, or any vector, or zero. With e = w 
 rule with rate β; without r it is linear attention.
 """
 
-from torch import Tensor
+from pathlib import Path
+from typing import Any
 
-from gyral.ops.autograd import outside_autocast
 from gyral.ops.delta import naive
 from gyral.ops.delta.naive import delta_step, to_unit
-from gyral.ops.operator import Operator, check_dtypes
+from gyral.ops.native.kernels import Kernels, like
+from gyral.ops.operator import Operator
 
 __all__ = ["delta_scan", "delta_step", "to_unit"]
 
-OPERATOR = Operator(naive.delta_scan, {"cpu": "gyral.ops.delta.cpu", "cuda": "gyral.ops.delta.fla"})
+
+VECTOR_CHUNK = 16  # micro-steps of a chunk with a decay of each key channel
+# The same with one decay for a memory, by the largest size K · V: each chunk reads and keeps a memory, which takes more
+# time than pairs of micro-steps if the memory is large. Measured with K and V from 32 to 128.
+SCALAR_CHUNKS = ((1024, 16), (2048, 32))
+LARGEST_CHUNK = 64
 
 
-def delta_scan(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    s0: Tensor,
-    *,
-    decay: Tensor | None = None,
-    erase: Tensor | None = None,
-    write: Tensor | None = None,
-    unit: bool = False,
-    lengths: Tensor | None = None,
-    starts: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Run the recurrence over all steps: by kernels where there are some, else in plain torch.
+def chunk_size(a: Any) -> int:
+    """Return the number of steps of a chunk."""
+    key, value = a.s0.shape[2:]
+    count = LARGEST_CHUNK
+    if a.decay is not None and a.decay.dim() == 4:
+        count = VECTOR_CHUNK
+    else:
+        for size, fitting in reversed(SCALAR_CHUNKS):
+            count = fitting if key * value <= size else count
+    return max(1, count // int(a.v.shape[2]))
 
-    T steps, B batch size, H heads, K and V the sizes of keys and values, n micro-steps of a step. The G heads of keys
-    divide H: head h has the keys of head ⌊h G / H⌋.
 
-    Args:
-        q: (T, B, G, K).
-        k: (T, B, n, G, K).
-        v: (T, B, n, H, V).
-        s0: (B, H, K, V), the memory before the first step.
-        decay: γ, (T, B, H) or (T, B, H, K), or None stands for zeros.
-        erase: e, (T, B, n, G), or r, (T, B, n, G, K), or None stands for zeros.
-        write: w, (T, B, n, H), or None stands for ones.
-        unit: Whether k̂ and q̂ are unit vectors.
-        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
-        starts: (T, B) bool, or None. True resets the row before the step: its memory counts as zero.
+def sizes(a: Any) -> dict[str, int]:
+    """Return the numbers that the kernel takes."""
+    steps, batch, micro, heads, value = a.v.shape
+    groups, key = a.q.shape[2:]
+    return {
+        "steps": steps,
+        "batch": batch * groups,
+        "groups": groups,
+        "heads": heads // groups,
+        "micro": micro,
+        "key": key,
+        "value": value,
+        "chunk": chunk_size(a),
+        "decays": 0 if a.decay is None else a.decay.shape[3:].numel(),
+        "rates": a.erase is not None and a.erase.dim() == 4,
+    }
 
-    Returns:
-        outputs (T, B, H, V), y_t, zero beyond the lengths, and the memory (B, H, K, V) after the last step of each row.
 
-    Raises:
-        TypeError: The tensors have several dtypes.
-    """
-    check_dtypes(q.dtype, k, v, s0, decay, erase, write)
-    has_kernel = OPERATOR.has_kernel(q)
-    with outside_autocast(q.device):
-        run = OPERATOR if has_kernel else naive.delta_scan
-        outputs, final = run(q, k, v, s0, decay, erase, write, lengths, starts, unit)
-    return outputs, final
+KERNELS = Kernels(
+    Path(__file__).with_name("delta.cpp"),
+    sizes,
+    results={"outputs": lambda a: a.v.new_empty(*a.v.shape[:2], *a.v.shape[3:]), "final": like("s0")},
+    kept={"kept": lambda a: a.s0.new_empty(-(-len(a.v) // chunk_size(a)), *a.s0.shape)},
+    states={"s0": "final"},
+    gradients={name: like(name) for name in ("q", "k", "v", "decay", "erase", "write")},
+)
+delta_scan = Operator(naive.delta_scan, {"cpu": KERNELS})

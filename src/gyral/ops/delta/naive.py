@@ -65,26 +65,42 @@ def delta_scan(
     k: Tensor,
     v: Tensor,
     s0: Tensor,
-    decay: Tensor | None,
-    erase: Tensor | None,
-    write: Tensor | None,
-    lengths: Tensor | None,
-    starts: Tensor | None,
-    unit: bool,
+    decay: Tensor | None = None,
+    erase: Tensor | None = None,
+    write: Tensor | None = None,
+    lengths: Tensor | None = None,
+    starts: Tensor | None = None,
+    unit: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return outputs (T, B, H, V) and final memory (B, H, K, V); see `gyral.ops.delta.delta_scan`.
+    """Run the recurrence over all steps.
 
-    Within a chunk let G_i be the sum of γ up to micro-step i, L_ij = Σ_d r_id k_jd exp(G_id − G_jd) for j < i, and S₀
-    the memory before the chunk. Then, with the hats left out,
+    T steps, B batch size, H heads, K and V the sizes of keys and values, n micro-steps of a step. The G heads of keys
+    divide H: head h has the keys of head ⌊h G / H⌋.
 
-        (I + L) U = v − (r ⊙ e^G) S₀
-        y_t = (q_t ⊙ e^{G_i})ᵀ S₀ + Σ_{j ≤ i} Σ_d q_td k_jd exp(G_id − G_jd) U_j,  i the last micro-step of step t
-        S = e^{G_C} ⊙ S₀ + Σ_j (k_j ⊙ e^{G_C − G_j}) U_jᵀ.
+    Args:
+        q: (T, B, G, K).
+        k: (T, B, n, G, K).
+        v: (T, B, n, H, V).
+        s0: (B, H, K, V), the memory before the first step.
+        decay: γ, (T, B, H) or (T, B, H, K), or None stands for zeros.
+        erase: e, (T, B, n, G), or r, (T, B, n, G, K), or None stands for zeros.
+        write: w, (T, B, n, H), or None stands for ones.
+        unit: Whether k̂ and q̂ are unit vectors.
+        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
+        starts: (T, B) bool, or None. True resets the row before the step: its memory counts as zero.
 
-    A pair of micro-steps on both sides of a start counts as zero, and so does S₀ behind the first start of the chunk.
-
-    Zero times NaN is NaN. So steps that are not finite are left out, and spoil their row up to the next start.
+    Returns:
+        outputs (T, B, H, V), y_t, zero beyond the lengths, and the memory (B, H, K, V) after the last step of each row.
     """
+    # Within a chunk let G_i be the sum of γ up to micro-step i, L_ij = Σ_d r_id k_jd exp(G_id − G_jd) for j < i, and
+    # S₀ the memory before the chunk. Then, with the hats left out,
+    #
+    #     (I + L) U = v − (r ⊙ e^G) S₀
+    #     y_t = (q_t ⊙ e^{G_i})ᵀ S₀ + Σ_{j ≤ i} Σ_d q_td k_jd exp(G_id − G_jd) U_j,  i the last micro-step of step t
+    #     S = e^{G_C} ⊙ S₀ + Σ_j (k_j ⊙ e^{G_C − G_j}) U_jᵀ.
+    #
+    # A pair of micro-steps on both sides of a start counts as zero, and so does S₀ behind the first start of the chunk.
+    # Zero times NaN is NaN. So steps that are not finite are left out, and spoil their row up to the next start.
     q, k, v, erase = expanded(q, k, v, erase, write, unit)
     decay, k, v, erase, usable = _usable(decay, k, v, erase)
     steps, batch, micro = k.shape[:3]

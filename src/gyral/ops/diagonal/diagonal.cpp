@@ -10,7 +10,7 @@ struct Arguments {
     Index is_complex, is_constant;
     void* values;                  // b (T, B, W)
     void* decay;                   // a (T, B, W), or (W) if it is constant
-    void* hidden;                  // (B, W) before the first step
+    void* h0;                      // (B, W) before the first step
     void* lengths;                 // (B) Index
     void* starts;                  // (T, B) bool
     void* outputs;                 // (T, B, W)
@@ -18,8 +18,8 @@ struct Arguments {
     Index threads;
     void* workspace;
     // of the backward pass
-    void* grad_outputs;            // (T, B, W), or null for zeros
-    void* grad_hidden;             // (B, W): before it the gradient of the final state
+    void* grad_outputs;            // (T, B, W)
+    void* grad_h0;                 // (B, W): before it the gradient of the final state
     void* grad_values;             // (T, B, W)
     void* grad_decay;              // (T, B, W), or (B, W) zeros if it is constant: a partial sum for each row
 };
@@ -100,7 +100,7 @@ template <class Real, class Kind> struct Scan {
     }
 
     void backward_step(const Place& at) const {
-        Real *g = at.row_of<Real>(given.grad_hidden, width), *grad_b = at.of<Real>(given.grad_values, width);
+        Real *g = at.row_of<Real>(given.grad_h0, width), *grad_b = at.of<Real>(given.grad_values, width);
         Real* grad_a = given.is_constant ? at.row_of<Real>(given.grad_decay, width)
                                          : at.of<Real>(given.grad_decay, width);
         if (grad_a && !given.is_constant && (at.has_ended || at.is_start)) std::fill(grad_a, grad_a + width, Real(0));

@@ -12,15 +12,28 @@ def diagonal_scan(
     values: Tensor,
     decay: Tensor,
     h0: Tensor,
-    lengths: Tensor | None,
-    starts: Tensor | None,
-    is_complex: bool,
+    lengths: Tensor | None = None,
+    starts: Tensor | None = None,
+    is_complex: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return outputs (T, B, W) and final state (B, W); see `gyral.ops.diagonal.diagonal_scan`.
+    """Run the recurrence over all steps.
 
-    Two steps (a, b) and then (a', b') are one step (a' a, a' b + b'). Each pass doubles the number of steps that an
-    entry has composed, so that log₂ T passes give all outputs (Hillis and Steele 1986).
+    T steps, B batch size, N units. A vector of complex numbers has W = 2N entries: the N real parts, then the N
+    imaginary parts. Otherwise W = N.
+
+    Args:
+        values: b_t, (T, B, W).
+        decay: a_t, (T, B, W), or (W,) if it is the same at all steps.
+        h0: (B, W), the state before the first step.
+        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
+        starts: (T, B) bool, or None. True resets the row before the step: h_{t−1} counts as zero.
+        is_complex: Whether the numbers are complex.
+
+    Returns:
+        outputs (T, B, W), h_t, zero beyond the lengths, and the state (B, W) after the last step of each row.
     """
+    # Two steps (a, b) and then (a', b') are one step (a' a, a' b + b'). Each pass doubles the number of steps that an
+    # entry has composed, so that log₂ T passes give all outputs (Hillis and Steele 1986).
     steps, batch, _ = values.shape
     decay = decay.expand_as(values)
     has_start = None  # (T, B, 1), of the steps that an entry has composed

@@ -75,7 +75,7 @@ def fast_slow(
         TypeError: Inputs or states have another dtype than the parameters, outside autocast.
     """
     x, *states = cast_for_autocast(subcells[0].w_hh.dtype, x, *fast, *slow)
-    outputs, hidden, cell_state, slow_hidden, slow_cell_state, cosines = OPERATOR(
+    outputs, hidden, cell_state, slow_hidden, slow_cell_state, cosines = OPERATOR.run(
         x,
         [tensor for own in subcells for tensor in (own.w_ih, own.b, own.w_hh, own.extra)],
         states,

@@ -190,7 +190,7 @@ def _run(
             own["cell_states"], own["past_cell_states"] = (subcells.cell_states[i] for i in (index, predecessor))
             own["kept"] = subcells.kept[index]
         own |= {"outputs": subcells.outputs[index], "past": subcells.outputs[predecessor]} | further[index]
-        structure, _ = kernel.fill(**own)
+        structure = ctypes.create_string_buffer(kernel.fill(own))
         owned.append((structure, own))
         source = INPUT if index == 0 else index - 1 if index <= SLOW + 1 else NOTHING
         grad_w_ih, grad_b, grad_w_hh = (None, None, None) if grad_weights is None else grad_weights[index]

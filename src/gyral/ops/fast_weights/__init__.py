@@ -62,7 +62,7 @@ def fast_weights(
     """
     x, h0, a0 = cast_for_autocast(w_hh.dtype, x, h0, a0)
     given = x, w_ih, b, w_hh, norm, h0, a0
-    outputs, hidden, memory = OPERATOR(
+    outputs, hidden, memory = OPERATOR.run(
         *(kind, *given, keep, drop, lengths, starts, epsilon, decay, rate, inner_steps, has_gradient(*given))
     )
     return outputs, hidden, memory

@@ -36,6 +36,7 @@ def gated(
     fresh: Tensor | None = None,
     epsilon: float = 1e-5,
     partner: Tensor | None = None,
+    b_hh: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Run a recurrence over inputs (T, B, X), under autocast in the dtype of the parameters.
 
@@ -51,7 +52,7 @@ def gated(
         extra: Further parameters or None: the biases of modReLU (N,); gain and bias of a normalization (2, N); for
             normalized_lstm (10N,) the concatenation of gains (4N) and biases (4N) of the gates, gain (N) and bias (N)
             of c; for normalized_goru (5N,) that of the biases of modReLU (N), gains (2N) and biases (2N) of the gates;
-            for gru the bias (N,) of the recurrent product in the candidate.
+            for gru the bias (N,) of the recurrent product in the candidate, unless there is `b_hh`.
         h0, c0: (B, H) and (B, C) before the first step; `c0` is None without a cell state.
         keep: Zoneout of the hidden vector: a mask (T, B, H) in training, the probability () in evaluation, or None.
         lengths: (B,) int64 in [1, T], or None if every sequence has T steps. Steps beyond the length of a sequence do
@@ -64,6 +65,7 @@ def gated(
         fresh: (H,), or None stands for zeros.
         epsilon: What layer normalization adds to the variance.
         partner: (L, N) int64, see `gyral.ops.unitary.Rotations`, for the two kinds of modReLU; None for a dense W.
+        b_hh: (G,), the bias of the recurrent product of gru, lstm or rnn, or None, also where `b` is None.
 
     Returns:
         outputs (T, B, H), and hidden vector (B, H) and cell state (B, C) or None after the last step of each sequence.
@@ -74,8 +76,8 @@ def gated(
     """
     x, h0, c0 = cast_for_autocast(w_hh.dtype, x, h0, c0)
     fresh = None if starts is None else fresh
-    outputs, hidden, cell_state = OPERATOR(
+    outputs, hidden, cell_state = OPERATOR.run(
         *(kind, x, w_ih, b, w_hh, extra, h0, c0, fresh, keep, keep_cell_state, drop, lengths, starts, partner),
-        *(units, chunk, epsilon),
+        *(units, chunk, epsilon, b_hh),
     )
     return outputs, hidden, cell_state

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from gyral.ops.gated import KINDS
+from gyral.ops.gated.naive import join_biases
 from gyral.ops.native import library
 from gyral.ops.sequences import project, project_backward, recurrent_gradient, split_keep
 
@@ -33,6 +34,7 @@ def forward(a: Any) -> tuple[list[Any], list[Any]]:
     results, saved = allocate(a)
     outputs, hidden, cell_state = results
     parts, *_ = saved
+    a = _joined(a)
     project(a.x, a.w_ih, a.b, out=parts)
     _run(a, outputs, saved, backward=False, final_hidden=hidden, final_cell_state=cell_state)
     return results, saved
@@ -44,11 +46,12 @@ def backward(
     """Return the gradients; see `gyral.ops.operator.Operator`."""
     outputs, *states = results
     parts, _, kept = saved
+    joined = _joined(a)
     grad_outputs, *grad_states = gradients
     blocks = KERNEL.blocks(a.x.shape[1])
     extra, fresh, weight = (
         None if like is None else like.new_zeros(blocks, *like.shape)
-        for like in (a.extra, a.fresh, None if a.partner is None else a.w_hh)
+        for like in (joined.extra, a.fresh, None if a.partner is None else a.w_hh)
     )
     # the kernel overwrites these
     grad_hidden, grad_cell_state = (
@@ -56,7 +59,7 @@ def backward(
         for state, gradient in zip(states, grad_states, strict=True)
     )
     _run(
-        a,
+        joined,
         outputs,
         saved,
         backward=True,
@@ -76,13 +79,24 @@ def backward(
             grad_weight = torch.cat((grad_weight, recurrent_gradient(kept, *reads)))
     else:
         grad_weight = weight.sum(0)
-    return project_backward(parts, a.x, a.w_ih, a.b, needs) | {
+    found = project_backward(parts, a.x, a.w_ih, a.b, needs)
+    grad_bias, grad_extra = found["b"], None if extra is None else extra.sum(0)
+    if grad_bias is not None and a.kind == "gru" and grad_extra is not None:
+        grad_bias = torch.cat((grad_bias[: -a.units], grad_extra))
+    return found | {
         "w_hh": grad_weight,
-        "extra": None if extra is None else extra.sum(0),
+        "extra": grad_extra,
+        "b_hh": None if grad_bias is None or a.b_hh is None else grad_bias.clone(),
         "h0": grad_hidden,
         "c0": grad_cell_state,
         "fresh": None if fresh is None else fresh.sum(0),
     }
+
+
+def _joined(a: Any) -> Any:
+    """Return the arguments with one bias before the steps."""
+    b, extra = join_biases(a.kind, a.b, a.b_hh, a.extra, a.units)
+    return a._replace(b=b, extra=extra)
 
 
 def _run(a: Any, outputs: Tensor, saved: list[Any], *, backward: bool, **further: Any) -> None:

@@ -47,8 +47,10 @@ def gated(
     units: int,
     chunk: int,
     epsilon: float,
+    b_hh: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Run all steps; see `gyral.ops.gated.gated`."""
+    b, extra = join_biases(kind, b, b_hh, extra, units)
     weights = Weights(kind, w_hh, extra, partner, units, chunk, epsilon)
     outputs, state = [], (h0, c0)
     for time, parts in enumerate(F.linear(x, w_ih, b).unbind(0)):
@@ -58,6 +60,19 @@ def gated(
         outputs.append(new[0] if active is None else torch.where(active, new[0], 0.0))
         state = new if active is None else choose(active, new, state)
     return torch.stack(outputs), *state
+
+
+def join_biases(
+    kind: str, b: Tensor | None, b_hh: Tensor | None, extra: Tensor | None, units: int
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return `b` and `extra` that contain the bias of the recurrent product, if there is one."""
+    if b is None or b_hh is None:
+        return b, extra
+    if kind != "gru":
+        return b + b_hh, extra
+    first, last = b.split((2 * units, units))
+    first_hh, last_hh = b_hh.split((2 * units, units))
+    return torch.cat((first + first_hh, last)), last_hh
 
 
 def step(

@@ -85,7 +85,7 @@ def graph_gru(
         earlier = earlier.to(torch.int64)
     since = reachable_since(starts, memory.shape[1])
     capacity = memory.shape[1] if capacity is None else capacity
-    outputs, memory = OPERATOR(
+    outputs, memory = OPERATOR.run(
         *(x, w_ih, w_hh, b, memory, earlier, lengths, since, first_size, edge_size, carry == "linked", capacity)
     )
     return outputs, memory

@@ -104,7 +104,7 @@ def lie_access(
     x, *leaves = cast_for_autocast(weights.w_hh.dtype, x, *state[:-1])
     state = MemoryState._make((*leaves, state.count))
     w_ih, w_read = weights.w_ih.split([x.shape[2], state.read_vector.shape[1]], dim=1)
-    outputs, flat_state, *memory = OPERATOR(
+    outputs, flat_state, *memory = OPERATOR.run(
         x,
         w_ih,
         weights.b,

@@ -4,35 +4,29 @@ h_t = (1 − z_t) ⊙ h_{t−1} + z_t ⊙ g(c_t), with g(c) = c + ½ if c ≥ 0,
 minGRU: z_t = σ(k_t);  minLSTM: z_t = σ(i_t) / (σ(f_t) + σ(i_t))
 """
 
-from torch import Tensor
+from pathlib import Path
+from typing import Any
 
 from gyral.ops.min_gated import naive
 from gyral.ops.min_gated.naive import coefficients
-from gyral.ops.operator import Operator, check_dtypes
+from gyral.ops.native.kernels import Kernels, like
+from gyral.ops.operator import Operator
 
 __all__ = ["coefficients", "min_gated"]
 
-OPERATOR = Operator(naive.min_gated, {"cpu": "gyral.ops.min_gated.cpu"})
+
+def sizes(a: Any) -> dict[str, int]:
+    """Return the numbers that the kernel takes."""
+    steps, batch, width = a.projected.shape
+    size = a.h0.shape[1]
+    return {"steps": steps, "batch": batch, "size": size, "gates": width // size - 1}
 
 
-def min_gated(
-    projected: Tensor, h0: Tensor, *, lengths: Tensor | None = None, starts: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Run the recurrence over all steps: by kernels where there are some, else in plain torch.
-
-    Args:
-        projected: (T, B, 2N), rows [c; k] of a minGRU, or (T, B, 3N), rows [c; f; i] of a minLSTM.
-        h0: (B, N), the state before the first step.
-        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
-        starts: (T, B) bool, or None. True resets the row before the step: h_{t−1} counts as zero.
-
-    Returns:
-        outputs (T, B, N), h_t, zero beyond the lengths, and the state (B, N) after the last step of each row.
-
-    Raises:
-        TypeError: The tensors have several dtypes.
-    """
-    check_dtypes(projected.dtype, h0)
-    has_kernel = OPERATOR.has_kernel(projected)
-    outputs, final = (OPERATOR if has_kernel else naive.min_gated)(projected, h0, lengths, starts)
-    return outputs, final
+KERNELS = Kernels(
+    Path(__file__).with_name("min_gated.cpp"),
+    sizes,
+    results={"outputs": lambda a: a.projected.new_empty(*a.projected.shape[:2], a.h0.shape[1]), "final": like("h0")},
+    states={"h0": "final"},
+    gradients={"projected": like("projected")},
+)
+min_gated = Operator(naive.min_gated, {"cpu": KERNELS})

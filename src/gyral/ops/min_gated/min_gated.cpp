@@ -11,7 +11,7 @@ struct Arguments {
     Index steps, batch, size;  // T, B, N
     Index gates;               // 1: minGRU, 2: minLSTM
     void* projected;           // (T, B, (1 + gates) N), rows [c; k] or [c; f; i]
-    void* hidden;              // (B, N) before the first step
+    void* h0;                  // (B, N) before the first step
     void* lengths;             // (B) Index
     void* starts;              // (T, B) bool
     void* outputs;             // (T, B, N)
@@ -19,8 +19,8 @@ struct Arguments {
     Index threads;
     void* workspace;
     // of the backward pass
-    void* grad_outputs;        // (T, B, N), or null for zeros
-    void* grad_hidden;         // (B, N): before it the gradient of the final state
+    void* grad_outputs;        // (T, B, N)
+    void* grad_h0;             // (B, N): before it the gradient of the final state
     void* grad_projected;      // as projected
 };
 
@@ -108,7 +108,7 @@ template <class Real, class Gate> struct Scan {
     void backward_step(const Place& at) const {
         const Real *x = at.of<Real>(given.projected, width), *before = at.before<Real>(given, size);
         const Real* grad_output = at.of<Real>(given.grad_outputs, size);
-        Real *g = at.row_of<Real>(given.grad_hidden, size), *grad_x = at.of<Real>(given.grad_projected, width);
+        Real *g = at.row_of<Real>(given.grad_h0, size), *grad_x = at.of<Real>(given.grad_projected, width);
         if (at.has_ended) {
             std::fill(grad_x, grad_x + width, Real(0));
             return;

@@ -11,8 +11,20 @@ from torch.nn import functional as F
 from gyral.ops.diagonal.naive import diagonal_scan
 
 
-def min_gated(projected: Tensor, h0: Tensor, lengths: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return outputs (T, B, N) and final state (B, N); see `gyral.ops.min_gated.min_gated`."""
+def min_gated(
+    projected: Tensor, h0: Tensor, lengths: Tensor | None = None, starts: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Run the recurrence over all steps.
+
+    Args:
+        projected: (T, B, 2N), rows [c; k] of a minGRU, or (T, B, 3N), rows [c; f; i] of a minLSTM.
+        h0: (B, N), the state before the first step.
+        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
+        starts: (T, B) bool, or None. True resets the row before the step: h_{t−1} counts as zero.
+
+    Returns:
+        outputs (T, B, N), h_t, zero beyond the lengths, and the state (B, N) after the last step of each row.
+    """
     decay, values = coefficients(projected, h0.shape[1])
     return diagonal_scan(values, decay, h0, lengths, starts, False)
 

@@ -11,9 +11,10 @@ import os
 import platform
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
-from collections.abc import Set
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ LEVELS = {
 INCLUDE = re.compile(r'^#include "(.+)"', re.MULTILINE)
 PREBUILT = Path(__file__).with_name("prebuilt")
 KINDS = {"Index": ctypes.c_int64, "double": ctypes.c_double, "void*": ctypes.c_void_p}  # of arguments
+FORMATS = {ctypes.c_int64: "q", ctypes.c_double: "d", ctypes.c_void_p: "P"}  # of the module struct
 MAX_SIZE = 2**28  # bytes of a library
 LOCK = "compiling.lock"  # in the cache directory; the process that holds it compiles
 FOLDER = "compiling-"  # how the name of the folder begins in which a library is compiled
@@ -276,7 +278,6 @@ class Kernel:
 
     def __init__(self, source: Path) -> None:
         self.source = source
-        self._checked: set[tuple[str, ...]] = set()  # names of arguments that were given together
 
     def function(self, name: str) -> Any:
         """Return a function of the library; see the function of this module with the same name."""
@@ -297,15 +298,9 @@ class Kernel:
         return type("Arguments", (ctypes.Structure,), {"_fields_": read_fields(self.source)})
 
     @functools.cached_property
-    def names(self) -> frozenset[str]:
-        """The names of the arguments that callers give."""
-        return frozenset(field[0] for field in self.Arguments._fields_) - {"threads", "workspace"}
-
-    @functools.cached_property
-    def numbers(self) -> frozenset[str]:
-        """The names of those that are numbers, of which none can be left out."""
-        pointers = {field[0] for field in self.Arguments._fields_ if field[1] is ctypes.c_void_p}
-        return self.names - pointers
+    def names(self) -> tuple[str, ...]:
+        """The names of the arguments, in order."""
+        return tuple(field[0] for field in self.Arguments._fields_)
 
     @functools.cached_property
     def block(self) -> int:
@@ -327,39 +322,68 @@ class Kernel:
         Raises:
             TypeError: The source has no such argument, or a number is left out.
         """
+        if unknown := sorted(given.keys() - set(self.names)):
+            names = ", ".join(name for name in sorted(self.names) if name not in ("threads", "workspace"))
+            raise TypeError(f"{self.source.name} has no argument {', '.join(unknown)}; it has {names}")
+        if dtype is None:
+            doubles = (value for value in given.values() if isinstance(value, Tensor) and value.dtype == torch.float64)
+            dtype = torch.float32 if next(doubles, None) is None else torch.float64
+        self.call(backward, dtype, given)
+
+    def call(self, backward: bool, dtype: torch.dtype, given: dict[str, Any]) -> None:
+        """Do the same as `run`, where `given` may have entries that are not arguments of the kernel."""
         if given["batch"] == 0:
             return
-        arguments, given_dtype = self.fill(**given)
-        dtype = dtype or given_dtype
         is_double = dtype == torch.float64
-        size = function(self.source, "workspace")(ctypes.byref(arguments), ctypes.c_int64(is_double))
-        workspace = torch.empty(size, dtype=dtype)
-        arguments.workspace = workspace.data_ptr()
-        function(self.source, "run")(ctypes.byref(arguments), ctypes.c_int64(is_double), ctypes.c_int64(backward))
+        arguments = self.fill(given)
+        size = self._workspace(arguments, is_double)
+        if size:
+            given["workspace"] = torch.empty(size, dtype=dtype)
+            arguments = self.fill(given)
+        self._run(arguments, is_double, backward)
 
-    def fill(self, **given: Any) -> tuple[ctypes.Structure, torch.dtype]:
-        """Return the structure, with addresses of tensors, which must outlive it, and the dtype of the real ones."""
-        names = tuple(given)
-        if names not in self._checked:
-            self._check(given.keys())
-            self._checked.add(names)
-        dtype = torch.float32
-        for name, value in given.items():
-            if isinstance(value, Tensor):
-                assert value.is_contiguous(), name
-                if value.dtype == torch.float64:
-                    dtype = torch.float64
-                given[name] = value.data_ptr()
-        arguments = self.Arguments(**given)
-        arguments.threads = min(torch.get_num_threads(), -(-given["batch"] // self.block))
-        return arguments, dtype
+    def fill(self, given: dict[str, Any]) -> bytes:
+        """Return the structure, with the addresses of tensors, which must outlive it.
 
-    def _check(self, given: Set[str]) -> None:
-        if not given >= self.numbers:
-            raise TypeError(f"{self.source.name} needs {', '.join(sorted(self.numbers - given))}")
-        if not given <= self.names:
-            unknown = ", ".join(sorted(given - self.names))
-            raise TypeError(f"{self.source.name} has no argument {unknown}; it has {', '.join(sorted(self.names))}")
+        Raises:
+            TypeError: A number is left out.
+        """
+        given["threads"] = min(torch.get_num_threads(), -(-given["batch"] // self.block))
+        values = [given.get(name) for name in self.names]
+        for index in self._pointers:
+            value = values[index]
+            if value is None:
+                values[index] = 0
+            elif type(value) is not int:
+                assert value.is_contiguous(), self.names[index]
+                values[index] = value.data_ptr()
+        if None in values:
+            missing = [name for name, value in zip(self.names, values, strict=True) if value is None]
+            raise TypeError(f"{self.source.name} needs {', '.join(sorted(missing))}")
+        return self._pack(*values)
+
+    @functools.cached_property
+    def _pointers(self) -> list[int]:
+        return [index for index, field in enumerate(self.Arguments._fields_) if field[1] is ctypes.c_void_p]
+
+    @functools.cached_property
+    def _pack(self) -> Callable[..., bytes]:
+        """A function that makes the structure, in a fifth of the time of ctypes."""
+        return struct.Struct("".join(FORMATS[field[1]] for field in self.Arguments._fields_)).pack
+
+    @functools.cached_property
+    def _workspace(self) -> Any:
+        return self._typed("workspace", ctypes.c_int64)
+
+    @functools.cached_property
+    def _run(self) -> Any:
+        return self._typed("run", ctypes.c_int64, ctypes.c_int64)
+
+    def _typed(self, name: str, *types: Any) -> Any:
+        """Return a function of the arguments of the kernel and of further ones with these types."""
+        found = self.function(name)
+        found.argtypes = [ctypes.c_char_p, *types]
+        return found
 
 
 def read_fields(source: Path) -> list[tuple[str, Any]]:

@@ -18,9 +18,9 @@ struct Place {
     template <class Real> Real* row_of(void* base, Index width) const {
         return base ? static_cast<Real*>(base) + row * width : nullptr;
     }
-    // The state before the step: `hidden` (B, width), or the previous of `outputs` (T, B, width).
+    // The state before the step: `h0` (B, width), or the previous of `outputs` (T, B, width).
     template <class Real, class Arguments> const Real* before(const Arguments& given, Index width) const {
-        return time ? of<Real>(given.outputs, width) - batch * width : row_of<Real>(given.hidden, width);
+        return time ? of<Real>(given.outputs, width) - batch * width : row_of<Real>(given.h0, width);
     }
 };
 

@@ -4,50 +4,29 @@ P_t is a matrix of zeros and ones, which sends each number to one place; several
 pairs: N real parts, then N imaginary parts.
 """
 
-from torch import Tensor
+from pathlib import Path
+from typing import Any
 
-from gyral.ops.operator import Operator, check_dtypes
+from gyral.ops.native.kernels import Kernels, like
+from gyral.ops.operator import Operator
 from gyral.ops.permutation_scan import naive
 from gyral.ops.permutation_scan.naive import step
 
 __all__ = ["permutation_scan", "step"]
 
-OPERATOR = Operator(naive.permutation_scan, {"cpu": "gyral.ops.permutation_scan.cpu"})
+
+def sizes(a: Any) -> dict[str, int]:
+    """Return the numbers that the kernel takes."""
+    steps, batch, matrices = a.selection.shape
+    return {"steps": steps, "batch": batch, "size": a.dictionary.shape[1], "matrices": matrices}
 
 
-def permutation_scan(
-    selection: Tensor,
-    dictionary: Tensor,
-    decay: Tensor,
-    values: Tensor,
-    h0: Tensor,
-    *,
-    lengths: Tensor | None = None,
-    starts: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Run the recurrence over all steps: by kernels where there are some, else in plain torch.
-
-    T steps, B batch size, N complex numbers, K matrices. Plain torch takes log₂ T passes of O(N) for each step, besides
-    the scores.
-
-    Args:
-        selection: s_t, (T, B, K).
-        dictionary: M, (K, N, N). Column j of P_t has its one in the row with the largest entry of Σ_k s_{t,k} M_k. The
-            gradient is that of a softmax over the rows in place of P_t (straight-through estimator).
-        decay: a_t, (T, B, 2N).
-        values: b_t, (T, B, 2N).
-        h0: (B, 2N), the state before the first step.
-        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
-        starts: (T, B) bool, or None. True resets the row before the step: h_{t−1} counts as zero.
-
-    Returns:
-        outputs (T, B, 2N), h_t, zero beyond the lengths, and the state (B, 2N) after the last step of each row.
-
-    Raises:
-        TypeError: The tensors have several dtypes.
-    """
-    check_dtypes(selection.dtype, dictionary, decay, values, h0)
-    has_kernel = OPERATOR.has_kernel(values)
-    run = OPERATOR if has_kernel else naive.permutation_scan
-    outputs, final = run(selection, dictionary, decay, values, h0, lengths, starts)
-    return outputs, final
+KERNELS = Kernels(
+    Path(__file__).with_name("permutation_scan.cpp"),
+    sizes,
+    results={"outputs": like("values"), "final": like("h0")},
+    states={"h0": "final"},
+    # a partial sum for each row: it does not depend on the number of threads
+    gradients={"dictionary": lambda a: a.dictionary.new_zeros(len(a.h0), *a.dictionary.shape)},
+)
+permutation_scan = Operator(naive.permutation_scan, {"cpu": KERNELS})

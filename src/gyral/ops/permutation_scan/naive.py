@@ -16,10 +16,27 @@ def permutation_scan(
     decay: Tensor,
     values: Tensor,
     h0: Tensor,
-    lengths: Tensor | None,
-    starts: Tensor | None,
+    lengths: Tensor | None = None,
+    starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return outputs (T, B, 2N) and final state (B, 2N); see `gyral.ops.permutation_scan.permutation_scan`."""
+    """Run the recurrence over all steps.
+
+    T steps, B batch size, N complex numbers, K matrices. Plain torch takes log₂ T passes of O(N) for each step, besides
+    the scores.
+
+    Args:
+        selection: s_t, (T, B, K).
+        dictionary: M, (K, N, N). Column j of P_t has its one in the row with the largest entry of Σ_k s_{t,k} M_k. The
+            gradient is that of a softmax over the rows in place of P_t (straight-through estimator).
+        decay: a_t, (T, B, 2N).
+        values: b_t, (T, B, 2N).
+        h0: (B, 2N), the state before the first step.
+        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
+        starts: (T, B) bool, or None. True resets the row before the step: h_{t−1} counts as zero.
+
+    Returns:
+        outputs (T, B, 2N), h_t, zero beyond the lengths, and the state (B, 2N) after the last step of each row.
+    """
     if starts is not None:
         decay = decay.masked_fill(starts.unsqueeze(2), 0.0)
     scores = mix(selection, dictionary)

@@ -15,7 +15,7 @@ struct Arguments {
     void* dictionary;       // (K, N, N)
     void* decay;            // (T, B, 2N)
     void* values;           // (T, B, 2N)
-    void* hidden;           // (B, 2N), the state before the first step
+    void* h0;               // (B, 2N), the state before the first step
     void* lengths;          // (B) Index
     void* starts;           // (T, B) bool
     void* outputs;          // (T, B, 2N)
@@ -25,7 +25,7 @@ struct Arguments {
     void* final;            // (B, 2N)
     // of the backward pass
     void* grad_outputs;     // (T, B, 2N)
-    void* grad_hidden;      // (B, 2N): before it the gradient of the final state
+    void* grad_h0;          // (B, 2N): before it the gradient of the final state
     void* grad_selection;   // (T, B, K) zeros
     void* grad_dictionary;  // (B, K, N, N) zeros: a partial sum for each row
     void* grad_decay;       // (T, B, 2N) zeros
@@ -84,7 +84,7 @@ template <class Real> struct Scan {
 
     void forward(Index row, Real* scores) const {
         Real *largest = scores + matrix, *rows = largest + size, *scaled = rows + size;
-        const Real* before = at(given.hidden, row, pair);
+        const Real* before = at(given.h0, row, pair);
         for (Index t = 0; t < given.steps; ++t) {
             const Index place = t * given.batch + row;
             Real* out = at(given.outputs, place, pair);
@@ -109,7 +109,7 @@ template <class Real> struct Scan {
 
     void backward(Index row, Real* scores) const {
         Real *largest = scores + matrix, *rows = largest + size, *scaled = rows + size, *sent = scaled + pair;
-        Real* grad = at(given.grad_hidden, row, pair);
+        Real* grad = at(given.grad_h0, row, pair);
         for (Index t = length(row) - 1; t >= 0; --t) {
             const Index place = t * given.batch + row;
             if (given.grad_outputs) {
@@ -121,7 +121,7 @@ template <class Real> struct Scan {
                 std::fill(grad, grad + pair, Real(0));
                 continue;
             }
-            const Real* before = t ? at(given.outputs, place - given.batch, pair) : at(given.hidden, row, pair);
+            const Real* before = t ? at(given.outputs, place - given.batch, pair) : at(given.h0, row, pair);
             const Real* decay = at(given.decay, place, pair);
             set_scores(place, scores, largest, rows);
             for (Index j = 0; j < size; ++j) {

@@ -25,13 +25,13 @@ struct Arguments {
     Index threads;
     void* workspace;
     // of the forward pass
-    void* memory;        // (B, H, d, d): before it S before the first step, after it the last one
-    void* hidden;        // (B, N), likewise
+    void* final_memory;  // (B, H, d, d): before it S before the first step, after it the last one
+    void* final_hidden;  // (B, N), likewise
     void* outputs;       // (T, B, N)
     // of the backward pass
     void* grad_outputs;  // (T, B, N)
     void* grad_memory;   // (B, H, d, d): before it the gradient of the final S, after it that of the first one
-    void* grad_hidden;   // (B, N), likewise
+    void* grad_h0;       // (B, N), likewise
     void* grad_parts;    // (T, B, 4, N) zeros
 };
 
@@ -226,7 +226,7 @@ template <class Real, class Activation> struct Scan {
         Real *s = buffer, *h = s + heads * matrix, *spare = h + heads * row_width;
         const Record<Real> step = record(spare + matrix);
         Real* query = spare + matrix + record_size;
-        Real *memory = at(given.memory, row, heads * width * width), *hidden = at(given.hidden, row, size);
+        Real *memory = at(given.final_memory, row, heads * width * width), *hidden = at(given.final_hidden, row, size);
         for (Index head = 0; head < heads; ++head) {
             load_matrix(memory + head * width * width, s + head * matrix);
             load_padded(hidden + head * width, count(head), h + head * row_width);
@@ -298,7 +298,7 @@ template <class Real, class Activation> struct Scan {
                                  query);
                 transpose(state.s, state.r);
                 Real *grad_memory = at(given.grad_memory, block, 1);
-                Real *grad_hidden = at(given.grad_hidden, row, size) + head * width;
+                Real *grad_hidden = at(given.grad_h0, row, size) + head * width;
                 load_matrix(grad_memory, state.grad_s);
                 transpose(state.grad_s, state.grad_r);
                 load_padded(grad_hidden, entries, state.grad_h);

@@ -64,7 +64,7 @@ def rum(
     device = x.device.type
     product_dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     x, h0, memory = cast_for_autocast(w_hh.dtype, x, h0, memory)
-    outputs, hidden, memory, cosines = OPERATOR(
+    outputs, hidden, memory, cosines = OPERATOR.run(
         *(x, w_ih, w_hh, b, h0, memory, norms, keep, lengths, starts, activation, eta, epsilon, product_dtype)
     )
     return outputs, hidden, memory, cosines

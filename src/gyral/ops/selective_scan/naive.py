@@ -17,10 +17,26 @@ def selective_scan(
     b: Tensor,
     c: Tensor,
     h0: Tensor,
-    lengths: Tensor | None,
-    starts: Tensor | None,
+    lengths: Tensor | None = None,
+    starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return outputs (T, B, D) and final state (B, D, N); see `gyral.ops.selective_scan.selective_scan`."""
+    """Run the recurrence over all steps.
+
+    T steps, B batch size, D channels, N numbers in the state of a channel. A kernel keeps only the state before every
+    sixteenth step for its backward pass, and computes the others again.
+
+    Args:
+        u: (T, B, D).
+        delta: Step sizes Δ, (T, B, D).
+        a: A, (D, N), negative.
+        b, c: B and C, (T, B, N).
+        h0: (B, D, N), the state before the first step.
+        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
+        starts: (T, B) bool, or None. True resets the row before the step: h_{t−1} counts as zero.
+
+    Returns:
+        outputs (T, B, D), y_t, zero beyond the lengths, and the state (B, D, N) after the last step of each row.
+    """
     decay, values = coefficients(u, delta, a, b)
     hidden, final = diagonal_scan(values.flatten(2), decay.flatten(2), h0.flatten(1), lengths, starts, False)
     return (hidden.view_as(values) * c.unsqueeze(-2)).sum(-1), final.view_as(h0)

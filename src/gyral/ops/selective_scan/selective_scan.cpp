@@ -22,11 +22,11 @@ struct Arguments {
     Index threads;
     void* workspace;
     // of the forward pass
-    void* hidden;        // (B, N, D): before it the state before the first step, after it the last one
+    void* final;         // (B, N, D): before it the state before the first step, after it the last one
     void* outputs;       // (T, B, D)
     // of the backward pass
     void* grad_outputs;  // (T, B, D)
-    void* grad_hidden;   // (B, N, D): before it the gradient of the final state
+    void* grad_h0;       // (B, N, D): before it the gradient of the final state
     void* grad_u;        // (T, B, D) zeros
     void* grad_delta;    // (T, B, D) zeros
     void* grad_a;        // (B, N, D) zeros: a partial sum for each row
@@ -64,7 +64,7 @@ template <class Real> struct Scan {
     }
 
     void forward(Index row, Real* drive) const {
-        Real* h = at(given.hidden, row, state);
+        Real* h = at(given.final, row, state);
         for (Index t = 0; t < given.steps; ++t) {
             const Index place = t * given.batch + row;
             Real* y = at(given.outputs, place, channels);
@@ -78,7 +78,7 @@ template <class Real> struct Scan {
 
     // `states` is (2 chunk, N, D): the states before and after each step.
     void backward(Index row, Real* drive, Real* grad_drive, Real* states) const {
-        Real* g = at(given.grad_hidden, row, state);
+        Real* g = at(given.grad_h0, row, state);
         const Index end = length(row);
         for (Index first = (end - 1) / given.chunk * given.chunk; first >= 0; first -= given.chunk) {
             const Index last = std::min(end, first + given.chunk);

@@ -4,17 +4,63 @@ y_{t,c} = SiLU(b_c + Σ_{j=0}^{K−1} w_{c,j} v_{t−K+1+j, c})
 """
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
-from gyral.ops.operator import Operator, check_dtypes
+from gyral.ops.native.kernels import Kernels, like
+from gyral.ops.operator import Operator
 from gyral.ops.sequences import reachable_since
 from gyral.ops.short_convolution import naive
 
 __all__ = ["short_convolution"]
 
-OPERATOR = Operator(naive.short_convolution, {"cpu": "gyral.ops.short_convolution.cpu"})
 LONGEST = 32  # weights of a kernel's window
+
+
+def kernel_sizes(a: Any) -> dict[str, Any]:
+    """Return the numbers that the kernel takes, and the first step that each window reaches."""
+    steps, batch, channels = a.values.shape
+    kernel = a.weight.shape[1]
+    return {
+        "steps": steps,
+        "batch": batch,
+        "channels": channels,
+        "kernel": kernel,
+        "since": reachable_since(a.starts, kernel),
+    }
+
+
+def part(index: int) -> Any:
+    """Return a function that allocates a part of the outputs."""
+
+    def make(a: Any) -> Tensor:
+        *shape, channels = a.values.shape
+        sizes = a.first, a.second, channels - a.first - a.second
+        return a.values.new_empty(*shape, sizes[index])
+
+    return make
+
+
+def sums(a: Any, *shape: int) -> Tensor:
+    """Return zeros for partial sums over blocks of rows: their order does not depend on the number of threads."""
+    return a.values.new_zeros(KERNELS.kernel.blocks(a.values.shape[1]), *shape)
+
+
+KERNELS = Kernels(
+    Path(__file__).with_name("short_convolution.cpp"),
+    kernel_sizes,
+    results={f"part{index + 1}": part(index) for index in range(3)},
+    gradients={
+        "values": like("values"),
+        "history": like("history"),
+        "weight": lambda a: sums(a, *a.weight.T.shape),
+        "bias": lambda a: sums(a, len(a.weight)),
+    },
+    layouts={"weight": (lambda weight: weight.T.contiguous(), lambda weight, _: weight.T)},
+)
+OPERATOR = Operator(naive.short_convolution, {"cpu": KERNELS}, supports=lambda a: a.weight.shape[1] <= LONGEST)
 
 
 def short_convolution(
@@ -27,7 +73,7 @@ def short_convolution(
     lengths: Tensor | None = None,
     starts: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """Run the convolution over values (T, B, C): by kernels where there are some, else in plain torch.
+    """Run the convolution over values (T, B, C).
 
     Args:
         values: (T, B, C).
@@ -44,11 +90,7 @@ def short_convolution(
     Raises:
         TypeError: The tensors have several dtypes.
     """
-    check_dtypes(weight.dtype, values, history, bias)
-    channels, kernel = weight.shape
-    sizes = [channels] if sizes is None else list(sizes)
-    has_kernel = kernel <= LONGEST and OPERATOR.has_kernel(values)
-    run = OPERATOR if has_kernel else naive.short_convolution
+    sizes = [len(weight)] if sizes is None else list(sizes)
     first, second = (*sizes, 0)[:2]
-    found = run(values, weight, bias, history, lengths, reachable_since(starts, kernel), first, second)
+    found = OPERATOR(values, weight, bias, history, lengths, starts, first, second)
     return tuple(found[: len(sizes)])

@@ -16,16 +16,15 @@ def short_convolution(
     bias: Tensor | None,
     history: Tensor,
     lengths: Tensor | None,
-    since: Tensor | None,
+    starts: Tensor | None,
     first: int,
     second: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the parts (T, B, …) of the outputs, of which the first two have the given numbers of channels.
 
-    See `gyral.ops.short_convolution.short_convolution`; values from before the step `since` (T, B) count as zeros.
+    See `gyral.ops.short_convolution.short_convolution`.
     """
-    channels, kernel = weight.shape
-    sums = convolution(values, weight, history, None, lengths, since, kernel - 1)
+    sums = convolution(values, weight, history, None, lengths, starts)
     outputs = F.silu(sums) if bias is None else zero_beyond(F.silu(sums + bias), lengths)
-    part1, part2, part3 = outputs.split([first, second, channels - first - second], dim=2)
+    part1, part2, part3 = outputs.split([first, second, len(weight) - first - second], dim=2)
     return part1, part2, part3

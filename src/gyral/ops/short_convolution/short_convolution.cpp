@@ -22,11 +22,13 @@ struct Arguments {
     void* since;                   // (T, B) Index: the first step that the window reaches
     Index threads;
     void* workspace;
-    // the parts (T, B, size of the part), or their gradients, where null stands for zeros
-    void* part1;
+    void* part1;                   // (T, B, size of the part), as the others
     void* part2;
     void* part3;
     // of the backward pass
+    void* grad_part1;
+    void* grad_part2;
+    void* grad_part3;
     void* grad_values;             // as values
     void* grad_history;            // as history
     void* grad_weight;             // (blocks of rows, K, C): sums over the rows of a block
@@ -85,12 +87,13 @@ template <class Real, int fixed> struct Convolution {
         if (t >= 0 && t < steps) __builtin_prefetch(at(tensor, (t * batch + row) * size + c), is_written, 2);
     }
 
-    // Calls work(part, its size, first channel) for the parts.
+    // Calls work(part, its size, first channel) for the parts, or their gradients in the backward pass.
     template <class Work> void for_parts(const Work& work) const {
-        work(given.part1, given.first, Index(0));
-        if (given.second) work(given.part2, given.second, given.first);
+        const bool backward = given.grad_values;
+        work(backward ? given.grad_part1 : given.part1, given.first, Index(0));
+        if (given.second) work(backward ? given.grad_part2 : given.part2, given.second, given.first);
         const Index before = given.first + given.second;
-        if (channels > before) work(given.part3, channels - before, before);
+        if (channels > before) work(backward ? given.grad_part3 : given.part3, channels - before, before);
     }
     Registers load_window(const void* matrix, Index c, Index count) const {
         Registers found;

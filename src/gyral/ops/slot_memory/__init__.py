@@ -72,5 +72,5 @@ def slot_memory(
         None if starts is None or fresh is None else flatten(fresh, controller)[0],
     )
     name = next(name for name, kind in MEMORIES.items() if isinstance(memory, kind))
-    outputs, final = OPERATOR(*given, write, lengths, starts, name, list(memory), controller, has_gradient(*given))
+    outputs, final = OPERATOR.run(*given, write, lengths, starts, name, list(memory), controller, has_gradient(*given))
     return outputs, unflatten(final, memory, controller, interface_weight.shape[1])

@@ -26,9 +26,9 @@ def allocate(a: Any) -> tuple[list[Any], list[Any]]:
     steps, batch, _ = a.x.shape
     new, memory = a.x.new_empty, _memory(a)
     # a compiler gives symbols for steps and batch, on which the size of a record does not depend
-    numbers, _ = KERNEL.fill(steps=1, batch=1, kept_steps=1, **_sizes(a))
+    numbers = KERNEL.fill({"steps": 1, "batch": 1, "kept_steps": 1, **_sizes(a)})
     is_double = ctypes.c_int64(a.x.dtype == torch.float64)
-    record = KERNEL.function("record_size")(ctypes.byref(numbers), is_double)
+    record = KERNEL.function("record_size")(numbers, is_double)
     width = a.interface_weight.shape[1] + memory.read_heads * memory.width
     saved = [
         new(_kept_steps(a), batch, record),

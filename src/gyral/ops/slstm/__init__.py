@@ -6,47 +6,58 @@ m_t = max(log σ(f) + m_{t−1}, i), f' = exp(log σ(f) + m_{t−1} − m_t), i'
 c_t = f' ⊙ c_{t−1} + i' ⊙ tanh(z), n_t = f' ⊙ n_{t−1} + i', y_t = σ(o) ⊙ c_t / n_t
 """
 
+from pathlib import Path
+from typing import Any
+
+import torch
 from torch import Tensor
 
-from gyral.ops.operator import Operator, check_dtypes
+from gyral.ops.native.kernels import Kernels, like
+from gyral.ops.operator import Operator
+from gyral.ops.sequences import recurrent_gradient
 from gyral.ops.slstm import naive
-from gyral.ops.slstm.naive import lowest_scale
+from gyral.ops.slstm.naive import State, lowest_scale
 
 __all__ = ["lowest_scale", "slstm"]
 
-OPERATOR = Operator(naive.slstm, {"cpu": "gyral.ops.slstm.cpu"})
+
+def sizes(a: Any) -> dict[str, int | float]:
+    """Return the numbers that the kernel takes."""
+    (steps, batch, _), size = a.projected.shape, a.hidden.shape[1]
+    lowest = lowest_scale(a.hidden.dtype)
+    return {"steps": steps, "batch": batch, "size": size, "heads": len(a.weight_hh), "lowest": lowest}
 
 
-def slstm(
-    projected: Tensor,
-    weight_hh: Tensor,
-    hidden: Tensor,
-    cell: Tensor,
-    normalizer: Tensor,
-    scale: Tensor,
-    *,
-    lengths: Tensor | None = None,
-    starts: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Run the recurrence over all steps: by kernels where there are some, else in plain torch.
+def rows(a: Any, factor: int = 1) -> Tensor:
+    """Return a tensor (T, B, factor · N) without values."""
+    return a.projected.new_empty(*a.projected.shape[:2], factor * a.hidden.shape[1])
 
-    Args:
-        projected: (T, B, 4N), rows [i; f; z; o].
-        weight_hh: (H, 4, d, d) with N = H·d, the blocks of R of each head and gate.
-        hidden, cell, normalizer, scale: (B, N), y, c, n and m before the first step.
-        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
-        starts: (T, B) bool, or None. True resets the row before the step: y, c and n count as zero, and m as −10³⁰.
 
-    Returns:
-        outputs (T, B, N), y_t, zero beyond the lengths, and y, c, n and m (B, N) after the last step of each row.
+class SLSTMKernels(Kernels):
+    """The kernels, and the gradient of the recurrent weights R, a product for each head."""
 
-    Raises:
-        TypeError: The tensors have several dtypes.
-    """
-    check_dtypes(projected.dtype, weight_hh, hidden, cell, normalizer, scale)
-    has_kernel = OPERATOR.has_kernel(projected)
-    run = OPERATOR if has_kernel else naive.slstm
-    outputs, hidden, cell, normalizer, scale = run(
-        projected, weight_hh, hidden, cell, normalizer, scale, lengths, starts
-    )
-    return outputs, hidden, cell, normalizer, scale
+    def backward(self, a: Any, results: list[Any], kept: list[Any], gradients: Any, needs: dict[str, bool]) -> Any:
+        """Return the gradients; see `gyral.ops.operator.Operator`."""
+        found = super().backward(a, results, kept, gradients, needs)
+        if needs["weight_hh"]:
+            heads, _, width, _ = a.weight_hh.shape
+            of_heads = found["projected"].unflatten(2, (4, heads, width))
+            vectors = zip(a.hidden.split(width, 1), results[0].split(width, 2), strict=True)
+            found["weight_hh"] = torch.stack(
+                [
+                    recurrent_gradient(of_heads[:, :, :, head].flatten(2), hidden, outputs, a.starts)
+                    for head, (hidden, outputs) in enumerate(vectors)
+                ]
+            ).view_as(a.weight_hh)
+        return found
+
+
+KERNELS = SLSTMKernels(
+    Path(__file__).with_name("slstm.cpp"),
+    sizes,
+    results={"outputs": rows, **{f"final_{name}": like(name) for name in State._fields}},
+    kept={"sums": like("projected"), "states": lambda a: rows(a, 3)},
+    states={name: f"final_{name}" for name in State._fields},
+    gradients={"projected": like("projected")},
+)
+slstm = Operator(naive.slstm, {"cpu": KERNELS})

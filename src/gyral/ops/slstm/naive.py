@@ -47,10 +47,21 @@ def slstm(
     cell: Tensor,
     normalizer: Tensor,
     scale: Tensor,
-    lengths: Tensor | None,
-    starts: Tensor | None,
+    lengths: Tensor | None = None,
+    starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return outputs (T, B, N) and the four parts of the final state (B, N); see `gyral.ops.slstm.slstm`."""
+    """Run the recurrence over all steps.
+
+    Args:
+        projected: (T, B, 4N), rows [i; f; z; o].
+        weight_hh: (H, 4, d, d) with N = H·d, the blocks of R of each head and gate.
+        hidden, cell, normalizer, scale: (B, N), y, c, n and m before the first step.
+        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
+        starts: (T, B) bool, or None. True resets the row before the step: y, c and n count as zero, and m as −10³⁰.
+
+    Returns:
+        outputs (T, B, N), y_t, zero beyond the lengths, and y, c, n and m (B, N) after the last step of each row.
+    """
     state, outputs = State(hidden, cell, normalizer, scale), []
     for time in range(len(projected)):
         before = state if starts is None else select(starts[time], start(scale), state)

@@ -13,7 +13,7 @@ struct Arguments {
     Index threads;
     double lowest;          // m before the first step
     void* projected;        // (T, B, 4N), rows [i; f; z; o]
-    void* weight;           // (H, 4, d, d)
+    void* weight_hh;        // (H, 4, d, d)
     void* hidden;           // (B, N) before the first step, as the three below
     void* cell;
     void* normalizer;
@@ -29,7 +29,7 @@ struct Arguments {
     void* final_scale;
     void* workspace;
     // of the backward pass
-    void* grad_outputs;     // (T, B, N), or null for zeros
+    void* grad_outputs;     // (T, B, N)
     void* grad_projected;   // (T, B, 4N)
     void* grad_hidden;      // (B, N): before it the gradient of the final state, after it that of the initial one
     void* grad_cell;        // likewise, as the two below
@@ -74,7 +74,7 @@ template <class Real> struct Scan {
 
     void pack_weight(bool backward, Real* packed) const {
         for (Index head = 0; head < heads; ++head, packed += packed_head) {
-            const Real* weight = at(given.weight, head * 4 * width * width);
+            const Real* weight = at(given.weight_hh, head * 4 * width * width);
             backward ? pack(weight, width, Index(1), 4 * width, width, packed)
                      : pack(weight, Index(1), width, width, 4 * width, packed);
         }

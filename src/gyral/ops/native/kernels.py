@@ -1,0 +1,150 @@
+"""Kernels for the CPU that a family declares by the names of their arguments, for `gyral.ops.operator.Operator`."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gyral.ops.native import library
+
+Make = Callable[[Any], Any]  # from the arguments of an operator to a tensor without values, or None
+
+
+def like(name: str) -> Make:
+    """Return a function that allocates a tensor like an argument."""
+
+    def make(a: Any) -> Tensor | None:
+        value = getattr(a, name)
+        return None if value is None else torch.empty_like(value)
+
+    return make
+
+
+class Kernels:
+    """A module of kernels, see `gyral.ops.operator.Operator`, that calls the source <name>.cpp.
+
+    Each field of its `struct Arguments` is found by its name:
+
+    * a number or a tensor that `sizes` returns;
+    * an argument of the operator, a result, or a tensor that is kept for the backward pass;
+    * `grad_<result>`, the gradient of a result, zeros if it has none;
+    * `grad_<argument>`, where the kernel writes the gradient of an argument.
+
+    Args:
+        source: The path of <name>.cpp.
+        sizes: Returns the numbers that the kernel takes, with `batch` among them, and tensors that are computed from
+            the arguments.
+        results: Functions that allocate the results, by name in the order of the operator.
+        kept: The same for what backward needs besides arguments and results; each may return None.
+        states: The name of the result with the state after the last step, by the name of the argument with the state
+            before the first one. The field `grad_<argument>` is the gradient of the result before the backward pass and
+            that of the argument after it. If the kernel has no field with the name of the argument, the field of the
+            result is the state before the first step, too: the kernel overwrites it.
+        gradients: Functions that return the tensors for the gradients of other arguments; zeros like the argument where
+            there is none. A result with one dimension more than the argument has partial sums over its first dimension.
+        optional: Names of arguments whose gradients the kernel leaves out where they are not needed.
+        layouts: By the name of an argument, two functions. One returns it in the layout of the kernel. The other takes
+            a tensor in that layout, and the argument, and returns the tensor in the layout of the argument.
+    """
+
+    DTYPES = library.DTYPES
+
+    def __init__(
+        self,
+        source: Path,
+        sizes: Callable[[Any], dict[str, Any]],
+        results: Mapping[str, Make],
+        kept: Mapping[str, Make] | None = None,
+        states: Mapping[str, str] | None = None,
+        gradients: Mapping[str, Make] | None = None,
+        optional: Collection[str] = (),
+        layouts: Mapping[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] | None = None,
+    ) -> None:
+        self.kernel, self.sizes, self.results, self.kept = library.Kernel(source), sizes, results, kept or {}
+        self.states, self.gradients, self.optional = states or {}, gradients or {}, optional
+        self.layouts = layouts or {}
+        self.prepare = self.kernel.prepare
+
+    @cached_property
+    def _fields(self) -> frozenset[str]:
+        return frozenset(self.kernel.names)
+
+    @cached_property
+    def _differentiable(self) -> list[str]:
+        """The arguments that have a gradient."""
+        names = [name.removeprefix("grad_") for name in self.kernel.names if name.startswith("grad_")]
+        return [name for name in names if name not in self.results]
+
+    @cached_property
+    def _overwritten(self) -> list[tuple[str, str]]:
+        """The arguments and results with a state that the kernel overwrites."""
+        return [(before, after) for before, after in self.states.items() if before not in self._fields]
+
+    def allocate(self, a: Any) -> tuple[list[Any], list[Any]]:
+        """Return results and kept tensors without values."""
+        return [make(a) for make in self.results.values()], [make(a) for make in self.kept.values()]
+
+    def forward(self, a: Any) -> tuple[list[Any], list[Any]]:
+        """Run all steps; see `gyral.ops.operator.Operator`."""
+        results, kept = self.allocate(a)
+        given = self._given(a, results, kept)
+        for before, after in self._overwritten:
+            given[after] = self._copied(before, getattr(a, before))
+        self.kernel.call(False, results[0].dtype, given)
+        for before, after in self._overwritten:
+            results[[*self.results].index(after)].copy_(self._unpacked(before, given[after], a))
+        return results, kept
+
+    def backward(
+        self, a: Any, results: list[Any], kept: list[Any], gradients: Sequence[Tensor | None], needs: dict[str, bool]
+    ) -> dict[str, Any]:
+        """Return the gradients; see `gyral.ops.operator.Operator`."""
+        given, final = self._given(a, results, kept), dict(zip(self.results, gradients, strict=True))
+        for (name, gradient), result in zip(final.items(), results, strict=True):
+            if f"grad_{name}" in self._fields:
+                given[f"grad_{name}"] = torch.zeros_like(result) if gradient is None else gradient
+        found: dict[str, Any] = {}
+        for name in self._differentiable:
+            argument = getattr(a, name)
+            if name in self.optional and not needs[name]:
+                continue
+            if name in self.states:
+                gradient = final[self.states[name]]
+                made: Tensor | None = self._copied(name, torch.zeros_like(argument) if gradient is None else gradient)
+            elif name in self.gradients:
+                made = self.gradients[name](a)
+            else:
+                made = None if argument is None else torch.zeros_like(given[name])
+            found[name] = given[f"grad_{name}"] = made
+        self.kernel.call(True, results[0].dtype, given)
+        for name, gradient in found.items():
+            argument = given[name] if name in self.layouts and name not in self.states else getattr(a, name)
+            if argument is None:
+                continue
+            if gradient.dim() > argument.dim() and name not in self.states:
+                gradient = gradient.sum(0)
+            found[name] = self._unpacked(name, gradient, a)
+        return found
+
+    def _given(self, a: Any, results: list[Any], kept: list[Any]) -> dict[str, Any]:
+        """Return tensors and numbers by the names of the fields of the kernel."""
+        given = a._asdict()
+        given.update(zip(self.results, results, strict=True))
+        given.update(zip(self.kept, kept, strict=True))
+        given.update(self.sizes(a))
+        for name, (pack, _) in self.layouts.items():
+            if name in self._fields:
+                given[name] = pack(given[name])
+        return given
+
+    def _copied(self, name: str, state: Tensor) -> Tensor:
+        """Return a copy of a state, or of its gradient, in the layout of the kernel."""
+        packed = self.layouts[name][0](state) if name in self.layouts else state
+        return packed.clone() if packed.data_ptr() == state.data_ptr() else packed
+
+    def _unpacked(self, name: str, tensor: Tensor, a: Any) -> Tensor:
+        """Return a tensor of the kernel in the layout of an argument."""
+        return self.layouts[name][1](tensor, getattr(a, name)) if name in self.layouts else tensor
