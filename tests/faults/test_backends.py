@@ -1,8 +1,6 @@
 """The log names the backend that runs, for a cell of every family of kernels, also with a compiler that fails."""
 
-import importlib
 import os
-import pkgutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,17 +12,15 @@ import torch
 from hydra.utils import instantiate
 from torch import Tensor
 
-from gyral import ops
 from gyral.nn import choice, recurrent
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import operator
 from gyral.ops.native import library
-from gyral.ops.operator import Operator
 from gyral.training.callbacks.checkpoints import Checkpoints
 from tests.faults import forks
 from tests.helpers.attacks import Attack
 from tests.helpers.found import at_least
-from tests.helpers.kernels import forget_kernels
+from tests.helpers.kernels import forget_kernels, operators
 from tests.helpers.running import ENTRIES, SMALL_COPY, choices, compose_choices
 
 SIZES = {"hidden_size": 20, "input_size": 3, "steps": 6, "rows": 2}
@@ -75,13 +71,6 @@ class Observed(NamedTuple):
     missing: list[str]
 
 
-def operators() -> dict[str, Operator]:
-    """Return the operators of all families of kernels."""
-    packages = [f"{ops.__name__}.{found.name}" for found in pkgutil.iter_modules(ops.__path__) if found.ispkg]
-    modules = {name.rpartition(".")[2]: importlib.import_module(name) for name in packages}
-    return {name: module.OPERATOR for name, module in modules.items() if hasattr(module, "OPERATOR")}
-
-
 def observe(cell: str) -> Observed:
     """Run a cell, and observe what runs."""
     seen: dict[str, set[str]] = {"path": set(), "kernels": set(), "twins": set()}
@@ -107,8 +96,7 @@ def observe(cell: str) -> Observed:
         patch.setattr(operator.log, "warning", lambda text, *values: messages.append(text % values))
         patch.setattr(Recurrent, "_choose_backend", choose_and_note)
         for name, family in operators().items():
-            twin = importlib.import_module(family.naive.__module__)
-            patch.setattr(twin, family.naive.__name__, note("twins", name, family.naive))
+            patch.setattr(family, "naive", note("twins", name, family.naive))
             patch.setattr(family, "prepare", note("kernels", name, family.prepare))
         torch.manual_seed(0)
         factory = instantiate(compose_choices("cell")[cell], hidden_size=SIZES["hidden_size"])

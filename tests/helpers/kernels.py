@@ -1,15 +1,18 @@
 """Kernels that may be unavailable, and those compiled for other processors than this machine's."""
 
 import functools
+import importlib
+import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gyral import ops
 from gyral.ops import operator
 from gyral.ops.native import library
-from gyral.ops.operator import KernelUnavailableError
+from gyral.ops.operator import KernelUnavailableError, Operator
 
 
 def prepare_or_skip(prepare: Callable[..., None], *arguments: Any) -> None:
@@ -60,3 +63,12 @@ def compile_for(monkeypatch: pytest.MonkeyPatch, directory: Path, *processor: st
     monkeypatch.setattr(library, "load", functools.cache(library._load))
     look_again(monkeypatch)
     monkeypatch.setattr(library, "cache_directory", lambda: directory)
+
+
+def operators() -> dict[str, Operator]:
+    """Return the operators of all families of kernels, by the names of the families."""
+    found = {}
+    for family in (info.name for info in pkgutil.iter_modules(ops.__path__) if info.ispkg and info.name != "native"):
+        module = importlib.import_module(f"{ops.__name__}.{family}")
+        found[family] = next(each for each in vars(module).values() if isinstance(each, Operator))
+    return found

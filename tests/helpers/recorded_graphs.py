@@ -6,8 +6,6 @@ that make the host wait for values, which a GPU refuses to record.
 """
 
 import gc
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -19,11 +17,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from gyral import ops
 from gyral.cells.graph import GraphCell
 from gyral.nn import choice, cuda_graph, recurrent
 from gyral.ops import compiler
 from tests.helpers.found import at_least
+from tests.helpers.kernels import operators
 
 # operations whose results have a shape, or are a number, that depends on values: the host waits for them
 WAITING = {
@@ -140,12 +138,10 @@ def recordings(monkeypatch: pytest.MonkeyPatch) -> Recordings:
 @contextmanager
 def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Within this context, the CPU has CUDA graphs and no kernels, as a GPU has for most operators."""
-    packages = [importlib.import_module(f"gyral.ops.{info.name}") for info in pkgutil.iter_modules(ops.__path__)]
-    operators = at_least(18, [each.OPERATOR for each in packages if hasattr(each, "OPERATOR")])
     with monkeypatch.context() as patched:
         patched.setattr(choice, "is_on_gpu", lambda _: True)
         patched.setattr(recurrent, "is_on_gpu", lambda _: True)
-        for each in operators:
+        for each in at_least(18, operators().values()):
             patched.setattr(each, "kernels", {})
         patched.setattr(GraphCell, "fused_unsupported_reason", lambda self, *, starts=False: "only for the CPU")
         yield

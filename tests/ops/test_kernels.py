@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gyral.ops import convolution, fast_slow, gated, graph_gru, lie_access, rum
+from gyral.ops import fast_slow, gated, graph_gru, lie_access, rum
 from gyral.ops.operator import load_or_reason
 from tests.helpers.kernels import forget_kernels
 
@@ -46,6 +46,6 @@ def test_a_misspelt_kernel_module_is_an_error() -> None:
         load("gyral.ops.rum.trion")
 
 
-@pytest.mark.parametrize("family", [convolution, fast_slow, gated, graph_gru, lie_access, rum])
+@pytest.mark.parametrize("family", [fast_slow, gated, graph_gru, lie_access, rum])
 def test_every_kernel_module_exists(family) -> None:
     assert all(importlib.util.find_spec(name) is not None for name in family.OPERATOR.kernels.values())

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from gyral.ops.block_scan import block_scan, cpu, naive
+from gyral.ops.block_scan import KERNELS, block_scan, naive
 from tests.helpers.kernels import skip_without
 from tests.helpers.memory import poison
 from tests.helpers.scans import assert_close, masks, results
 
-compiled = skip_without(cpu.prepare, torch.device("cpu"))
+compiled = skip_without(KERNELS.prepare, torch.device("cpu"))
 
 MASKS = pytest.mark.parametrize("ragged", [False, True]), pytest.mark.parametrize("resets", [False, True])
 # T, B, N, b: one step, one row, whole blocks, a block that is not full, blocks of one unit, and one block

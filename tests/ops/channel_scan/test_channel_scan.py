@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from gyral.ops.channel_scan import channel_scan, cpu, naive
+from gyral.ops.channel_scan import KERNELS, channel_scan, naive
 from tests.helpers.kernels import skip_without
 from tests.helpers.memory import poison
 from tests.helpers.scans import assert_close, masks, results
 
-compiled = skip_without(cpu.prepare, torch.device("cpu"))
+compiled = skip_without(KERNELS.prepare, torch.device("cpu"))
 
 MASKS = pytest.mark.parametrize("ragged", [False, True]), pytest.mark.parametrize("resets", [False, True])
 # T, B, N, P: one step, one row, whole chunks of 32 steps, one step more, and whole and partial tiles of 16 channels

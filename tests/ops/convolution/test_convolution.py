@@ -11,7 +11,6 @@ from torch import Tensor
 
 from gyral.ops import convolution
 from gyral.ops.convolution import naive
-from gyral.ops.sequences import reachable_since
 from tests.helpers.loops import for_each
 
 CASES = range(24)
@@ -53,7 +52,6 @@ class Case:
         starts = draw(steps, batch) > 1 if drawn["resets"] else None
         self.keywords: dict[str, Any] = {"back": back, "mask": mask, "lengths": lengths, "starts": starts}
         self.keywords["softmax"] = drawn["softmax"]
-        self.since = reachable_since(starts, kernel)
         self.cotangent = draw(steps, batch, channels)
 
     def results(self, is_fused: bool, dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -61,12 +59,9 @@ class Case:
         leaves = [tensor.to(dtype).requires_grad_() for tensor in self.tensors.values()]
         values, weights, *rest = leaves
         history = rest[0] if rest else None
-        back, mask, lengths, _, softmax = self.keywords.values()
-        mask = None if mask is None else mask.to(dtype)
-        if is_fused:
-            outputs = convolution.convolution(values, weights, history, **{**self.keywords, "mask": mask})
-        else:
-            outputs = naive.convolution(values, weights, history, mask, lengths, self.since, back, softmax)
+        mask = self.keywords["mask"]
+        options = {**self.keywords, "mask": None if mask is None else mask.to(dtype)}
+        outputs = (convolution if is_fused else naive).convolution(values, weights, history, **options)
         gradients = torch.autograd.grad(outputs, leaves, self.cotangent.to(dtype))
         return [tensor.detach().double() for tensor in (outputs, *gradients)]
 
@@ -114,7 +109,7 @@ def test_the_sum_in_numpy(seed: int) -> None:
 @pytest.mark.parametrize("seed", CASES)
 def test_kernels_equal_the_reference_in_torch(seed: int) -> None:
     case = Case(seed)
-    if not convolution.has_kernel(case.tensors["values"]):
+    if not convolution.convolution.has_kernel(case.tensors["values"]):
         pytest.skip("the kernels cannot be compiled here")
     expected = case.results(is_fused=False)
     assert_close(case.results(is_fused=True), expected, 1e-12)

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gyral.ops.delta import cpu, delta_scan, delta_step, naive
+from gyral.ops.delta import KERNELS, delta_scan, delta_step, naive
 from tests.helpers.kernels import skip_without
 from tests.helpers.loops import for_each
 from tests.helpers.memory import poison
 from tests.helpers.scans import assert_close, masks, results
 
-compiled = skip_without(cpu.prepare, torch.device("cpu"))
+compiled = skip_without(KERNELS.prepare, torch.device("cpu"))
 
 MASKS = pytest.mark.parametrize("ragged", [False, True]), pytest.mark.parametrize("resets", [False, True])
 DECAYS = pytest.mark.parametrize("decays", ["none", "scalar", "vector"])
@@ -126,9 +126,9 @@ def test_all_masks_of_all_sizes(decays: str, erases: bool | str, ragged: bool, r
 
 @for_each("chunk", [1, 32, 64])
 def test_results_do_not_depend_on_the_size_of_a_chunk(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(cpu, "VECTOR_CHUNK", chunk)
-    monkeypatch.setattr(cpu, "SCALAR_CHUNKS", ())
-    monkeypatch.setattr(cpu, "LARGEST_CHUNK", chunk)
+    monkeypatch.setattr("gyral.ops.delta.VECTOR_CHUNK", chunk)
+    monkeypatch.setattr("gyral.ops.delta.SCALAR_CHUNKS", ())
+    monkeypatch.setattr("gyral.ops.delta.LARGEST_CHUNK", chunk)
     for decays in ("scalar", "vector"):
         given, options = drawn((70, 2, 2, 1, 2, 5, 18), decays, True), masks(70, 2, True, True)
         assert_close(found_by(delta_scan, given, options), found_by(plain, given, options), 1e-12)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gyral.ops.delta import OPERATOR, delta_scan, fla
+from gyral.ops.delta import delta_scan, fla
 from gyral.ops.operator import KernelUnavailableError, NotReady, load_or_reason
 from tests.helpers import goldens
 from tests.helpers.loops import for_each
@@ -56,7 +56,7 @@ def operands(case: str) -> Tensors:
 @pytest.fixture
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Run this module of kernels for tensors on a CPU, too, of any dtype."""
-    monkeypatch.setitem(OPERATOR.kernels, "cpu", fla.__name__)
+    monkeypatch.setitem(delta_scan.kernels, "cpu", fla.__name__)
     monkeypatch.setattr(fla, "DTYPES", (torch.float32, torch.float64))
     load_or_reason.cache_clear()
     yield
@@ -208,7 +208,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
 def run_kernels(**given: Any) -> tuple[Tensor, ...]:
     device = "cuda" if ON_GPU else "cpu"
     given = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in given.items()}
-    assert OPERATOR.unsupported_reason(given["q"]) is None
+    assert delta_scan.unsupported_reason(given["q"]) is None
     return tuple(tensor.cpu() for tensor in delta_scan(**given))
 
 
@@ -257,9 +257,9 @@ def of_gpu(dtype: torch.dtype) -> Any:
 def test_a_gpu_has_the_kernels_if_the_package_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     load_or_reason.cache_clear()
     monkeypatch.setattr(fla, "load", lambda: None)
-    assert OPERATOR.unsupported_reason(of_gpu(torch.float32)) is None
+    assert delta_scan.unsupported_reason(of_gpu(torch.float32)) is None
     for dtype in (torch.float64, torch.bfloat16):
-        assert OPERATOR.unsupported_reason(of_gpu(dtype)) == f"there are no kernels for {dtype} on cuda"
+        assert delta_scan.unsupported_reason(of_gpu(dtype)) == f"there are no kernels for {dtype} on cuda"
     load_or_reason.cache_clear()
 
 
@@ -269,7 +269,7 @@ def test_plain_torch_runs_without_the_package(on_cpu: None, monkeypatch: pytest.
 
     monkeypatch.setattr(fla, "load", load)
     reason = "flash-linear-attention cannot be used: No module named 'fla'"
-    assert OPERATOR.unsupported_reason(of_gpu(torch.float32)) == reason
+    assert delta_scan.unsupported_reason(of_gpu(torch.float32)) == reason
     given, options = drawn((5, 2, 2, 1, 2, 3, 2), "vector", True), masks(5, 2, True, True)
     torch.testing.assert_close(delta_scan(**given, **options), plain(**given, **options), rtol=0, atol=0)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from gyral.ops.delta import cpu, delta_scan
+from gyral.ops.delta import KERNELS, delta_scan
 from tests.helpers.kernels import prepare_or_skip
 from tests.helpers.scans import assert_close
 from tests.ops.delta.test_delta import Tensors, drawn, found_by, plain, step_by_step
@@ -21,7 +21,7 @@ def form(request: pytest.FixtureRequest) -> Any:
     """Return the operator with its kernel, or the chunk form in plain torch."""
     if request.param == "plain":
         return plain
-    prepare_or_skip(cpu.prepare, torch.device("cpu"))
+    prepare_or_skip(KERNELS.prepare, torch.device("cpu"))
     return delta_scan
 
 
@@ -82,7 +82,7 @@ def test_the_first_step_of_a_segment_reads_nothing_before_it(decays: str, form: 
 @pytest.mark.parametrize("erases", [True, False])
 def test_a_gradient_that_is_not_finite_reaches_no_later_step(decays: str, erases: bool) -> None:
     """Zero times infinity is NaN: the kernel multiplies only what a mask leaves."""
-    prepare_or_skip(cpu.prepare, torch.device("cpu"))
+    prepare_or_skip(KERNELS.prepare, torch.device("cpu"))
     given = {name: tensor.requires_grad_() for name, tensor in drawn((40, 1, 2, 1, 2, 5, 3), decays, erases).items()}
     outputs, _ = delta_scan(**given)
     for time in (0, 5, 18, 38):

@@ -172,6 +172,7 @@ def arguments_of(kind: str, seed: int, **sizes: int) -> dict[str, Any]:
         "units": units,
         "chunk": chunk,
         "epsilon": pick.choice([1e-5, 1e-2]),
+        "b_hh": draw(width) if kind in ("lstm", "rnn_tanh", "rnn_relu") and pick.random() < 0.7 else None,
     }
 
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from gyral.ops.m2rnn import cpu, m2rnn, naive
+from gyral.ops.m2rnn import KERNELS, m2rnn, naive
 from tests.helpers.kernels import skip_without
 from tests.helpers.loops import for_each
 from tests.helpers.memory import poison
 from tests.helpers.scans import assert_close, masks, results
 
-compiled = skip_without(cpu.prepare, torch.device("cpu"))
+compiled = skip_without(KERNELS.prepare, torch.device("cpu"))
 
 # T, B, G, H, K, V: one number, whole chunks of 32 steps and some more, keys of each head and shared ones, sizes around
 # those of one vector and of several, and strips of 32 rows
@@ -70,7 +70,7 @@ def test_all_sizes_with_all_masks(clip: float | None) -> None:
 
 @for_each("chunk", [1, 5, 100])
 def test_results_do_not_depend_on_the_size_of_a_chunk(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(cpu, "CHUNK", chunk)
+    monkeypatch.setattr("gyral.ops.m2rnn.CHUNK", chunk)
     tensors, options = drawn(23, 2, 1, 2, 5, 18), {"clip": 0.5, **masks(23, 2, True, True)}
     truth = results(plain, tensors, options, torch.float64)
     assert_close(results(m2rnn, tensors, options, torch.float64), truth, 1e-12)

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from gyral.ops.min_gated import cpu, min_gated, naive
+from gyral.ops.min_gated import KERNELS, min_gated, naive
 from tests.helpers.kernels import skip_without
 from tests.helpers.loops import for_each
 from tests.helpers.memory import poison
 from tests.helpers.scans import assert_close, masks, results
 
-compiled = skip_without(cpu.prepare, torch.device("cpu"))
+compiled = skip_without(KERNELS.prepare, torch.device("cpu"))
 
 KINDS = pytest.mark.parametrize(
     ("gates", "ragged", "resets"),

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from gyral.ops.permutation_scan import cpu, naive, permutation_scan, step
+from gyral.ops.permutation_scan import KERNELS, naive, permutation_scan, step
 from tests.helpers.kernels import skip_without
 from tests.helpers.memory import poison
 from tests.helpers.scans import assert_close, masks, results
 
-compiled = skip_without(cpu.prepare, torch.device("cpu"))
+compiled = skip_without(KERNELS.prepare, torch.device("cpu"))
 
 MASKS = pytest.mark.parametrize("ragged", [False, True]), pytest.mark.parametrize("resets", [False, True])
 # T, B, N, K: one step, one row, one number, one matrix, and every remainder of a vector

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from gyral.ops.rotation_scan import cpu, naive, rotation_scan
+from gyral.ops.rotation_scan import KERNELS, naive, rotation_scan
 from tests.helpers.kernels import skip_without
 from tests.helpers.loops import for_each
 from tests.helpers.memory import poison
 from tests.helpers.scans import assert_close, masks, results
 
-compiled = skip_without(cpu.prepare, torch.device("cpu"))
+compiled = skip_without(KERNELS.prepare, torch.device("cpu"))
 
 MASKS = pytest.mark.parametrize("ragged", [False, True]), pytest.mark.parametrize("resets", [False, True])
 EVERY_MASK = tuple(itertools.product((True, False), repeat=2))  # ragged, resets

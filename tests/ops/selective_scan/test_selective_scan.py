@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from gyral.ops.selective_scan import cpu, naive, selective_scan
+from gyral.ops.selective_scan import KERNELS, naive, selective_scan
 from tests.helpers.kernels import skip_without
 from tests.helpers.memory import poison
 from tests.helpers.scans import assert_close, masks, results
 
-compiled = skip_without(cpu.prepare, torch.device("cpu"))
+compiled = skip_without(KERNELS.prepare, torch.device("cpu"))
 
 MASKS = pytest.mark.parametrize("ragged", [False, True]), pytest.mark.parametrize("resets", [False, True])
 # T, B, D, N: one step, one row, whole chunks of 16 steps, one step more, and every remainder of a vector

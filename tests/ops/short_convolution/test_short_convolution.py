@@ -7,13 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gyral.ops.sequences import reachable_since
-from gyral.ops.short_convolution import cpu, naive, short_convolution
+from gyral.ops.short_convolution import KERNELS, naive, short_convolution
 from tests.helpers.kernels import skip_without
 from tests.helpers.memory import poison
 from tests.helpers.scans import assert_close, masks, results
 
-compiled = skip_without(cpu.prepare, torch.device("cpu"))
+compiled = skip_without(KERNELS.prepare, torch.device("cpu"))
 
 MASKS = pytest.mark.parametrize("ragged", [False, True]), pytest.mark.parametrize("resets", [False, True])
 BIAS = pytest.mark.parametrize("has_bias", [False, True])
@@ -74,8 +73,7 @@ def plain(
     lengths: Tensor | None,
     starts: Tensor | None,
 ) -> tuple[Tensor, ...]:
-    since = reachable_since(starts, weight.shape[1])
-    found = naive.short_convolution(values, weight, bias, history, lengths, since, *(*sizes, 0)[:2])
+    found = naive.short_convolution(values, weight, bias, history, lengths, starts, *(*sizes, 0)[:2])
     return found[: len(sizes)]
 
 

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from gyral.ops.slstm import cpu, lowest_scale, naive, slstm
+from gyral.ops.slstm import KERNELS, lowest_scale, naive, slstm
 from tests.helpers.kernels import skip_without
 from tests.helpers.loops import for_each
 from tests.helpers.scans import assert_close, masks
 
-compiled = skip_without(cpu.prepare, torch.device("cpu"))
+compiled = skip_without(KERNELS.prepare, torch.device("cpu"))
 
 SIZES = ((1, 1, 1, 1), (7, 5, 2, 3), (5, 9, 1, 16), (4, 17, 3, 17), (2, 3, 2, 66))  # T, B, H, d
 

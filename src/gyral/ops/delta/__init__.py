@@ -69,4 +69,4 @@ KERNELS = Kernels(
     states={"s0": "final"},
     gradients={name: like(name) for name in ("q", "k", "v", "decay", "erase", "write")},
 )
-delta_scan = Operator(naive.delta_scan, {"cpu": KERNELS})
+delta_scan = Operator(naive.delta_scan, {"cpu": KERNELS, "cuda": "gyral.ops.delta.fla"})

@@ -67,6 +67,7 @@ class Kernels:
         self.states, self.gradients, self.optional = states or {}, gradients or {}, optional
         self.layouts = layouts or {}
         self.prepare = self.kernel.prepare
+        self._is_checked = False
 
     @cached_property
     def _fields(self) -> frozenset[str]:
@@ -132,13 +133,32 @@ class Kernels:
     def _given(self, a: Any, results: list[Any], kept: list[Any]) -> dict[str, Any]:
         """Return tensors and numbers by the names of the fields of the kernel."""
         given = a._asdict()
+        sizes = self.sizes(a)
+        if not self._is_checked:
+            self._check({*given, *sizes})
         given.update(zip(self.results, results, strict=True))
         given.update(zip(self.kept, kept, strict=True))
-        given.update(self.sizes(a))
+        given.update(sizes)
         for name, (pack, _) in self.layouts.items():
             if name in self._fields:
                 given[name] = pack(given[name])
         return given
+
+    def _check(self, given: set[str]) -> None:
+        """Check that each field has a value, and each name of this declaration a field.
+
+        Raises:
+            TypeError: One has none.
+        """
+        declared = {*self.kept, *(f"grad_{name}" for name in self.gradients)}
+        source = self.kernel.source.name
+        if unknown := declared - self._fields:
+            raise TypeError(f"{source} has no argument {', '.join(sorted(unknown))}")
+        known = {*given, *self.results, *self.kept, "threads", "workspace"}
+        known |= {f"grad_{name}" for name in known}
+        if missing := self._fields - known:
+            raise TypeError(f"{source} has arguments without a value: {', '.join(sorted(missing))}")
+        self._is_checked = True
 
     def _copied(self, name: str, state: Tensor) -> Tensor:
         """Return a copy of a state, or of its gradient, in the layout of the kernel."""
