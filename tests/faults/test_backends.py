@@ -171,8 +171,9 @@ def test_one_line_says_why_a_kernel_does_not_run(uncompiled: dict[str, Observed]
     assert len(lines) == len({*lines})  # once for each kernel
     assert all("false failed: status 1; PyTorch runs instead, with other last digits" in line for line in lines)
     for family, cell in FAMILIES.items():
-        of_cell = [*uncompiled[cell].messages, *(line for line in lines if f"The kernel {family} " in line)]
-        assert sum("false failed: status 1" in line for line in of_cell) == 1, (cell, of_cell)
+        of_cell = [line for line in uncompiled[cell].messages if "false failed: status 1" in line]
+        of_family = [line for line in lines if f"The kernel {family} " in line]  # also by another cell of the family
+        assert len(of_cell or of_family) == 1, (cell, of_cell, of_family)
 
 
 @needs_compiler
