@@ -101,8 +101,7 @@ def test_names_of_the_backend(gpu: Recordings, caplog: pytest.LogCaptureFixture)
     assert rows["GRU"] == ("GRU", "fused", "")
     assert rows["GORU"] == ("GORU", "graph", "there are no kernels for cpu")
     with caplog.at_level(logging.INFO):
-        module = build("SLSTM")
-    assert module.backend == "fused"
+        assert build("SLSTM").backend == "fused"
     message = "SLSTMCell runs on the fused (graph) backend (requested: auto; there are no kernels for cpu)"
     assert message in caplog.messages
 

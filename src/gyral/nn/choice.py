@@ -48,15 +48,23 @@ class ChoosesBackends(nn.Module):
     """The part of a recurrent network that chooses the backend of each cell.
 
     Attributes:
-        backend: The backend in use, never "auto".
+        cells: The cells.
         requested_backend: One of `BACKENDS`.
         weight_drop: See `gyral.nn.recurrent.RecurrentBase`.
     """
 
-    backend: str
+    cells: nn.ModuleList
     requested_backend: str
     weight_drop: float
     _logged: set[str]
+    _backend = ""  # the one in use; none before the first choice
+
+    @property
+    def backend(self) -> str:
+        """The backend in use, never "auto"; that of the current device before the first call."""
+        if not self._backend:
+            self._choose_backend(next(iter(self.cells)))  # type: ignore[arg-type]
+        return self._backend
 
     def choice(self, cell: Any, starts: bool = False) -> Choice:
         """Return the choice for a cell on its current device, for sequences with or without starts.
@@ -82,8 +90,8 @@ class ChoosesBackends(nn.Module):
     def _choose_backend(self, cell: RecurrentCell, starts: bool = False) -> Choice:
         """Return the choice for a cell, and log it if it has changed."""
         found = self.choice(cell, starts)
-        if found.backend != self.backend and not torch.compiler.is_compiling():
-            self.backend = found.backend
+        if found.backend != self._backend and not torch.compiler.is_compiling():
+            self._backend = found.backend
             name, requested = type(cell).__name__, self.requested_backend
             note = "" if found.reason is None else f"; {found.reason}"
             message = f"{name} runs on the {found.name} backend (requested: {requested}{note})"

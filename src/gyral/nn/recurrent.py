@@ -126,7 +126,6 @@ class RecurrentBase(ChoosesBackends, ABC):
             raise OptionError("weight_drop", weight_drop, reason)
 
         self.requested_backend = backend
-        self.backend = ""
         self._logged: set[str] = set()
         self._compiled = None
         if backend == "compile":
@@ -134,7 +133,8 @@ class RecurrentBase(ChoosesBackends, ABC):
             # the function of the class: a deep copy of this module would share a cell's method with the original
             self._compiled = torch.compile(type(cells[0]).scan_step, dynamic=False)
         self._graphs = GraphedLoops()
-        self._choose_backend(cells[0])
+        if backend != "auto":  # which raises no error; the kernels of this device may never be needed
+            self._choose_backend(cells[0])
 
     def run(
         self,

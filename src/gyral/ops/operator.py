@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from gyral.core.compat import apply_function, assume_constant_result, below_autograd, is_batched
-from gyral.ops.autograd import differentiate, outside_autocast
+from gyral.ops.autograd import differentiate, has_autocast, outside_autocast
 from gyral.ops.compiler import kernels_unsupported_reason
 
 log = logging.getLogger(__name__)
@@ -107,8 +107,9 @@ class Operator:
             tensor = arguments[index]
             if tensor is not None and tensor.dtype != first.dtype and tensor.dtype.is_floating_point:
                 check_dtypes(first.dtype, tensor)
-        if torch.is_autocast_enabled(first.device.type):
-            with outside_autocast(first.device):
+        device = first.device.type
+        if has_autocast(device) and torch.is_autocast_enabled(device):
+            with torch.autocast(device, enabled=False):
                 return self(*arguments)
         if not self.has_kernel(first) or not (self.supports is None or self.supports(arguments)):
             return self.naive(**arguments._asdict())

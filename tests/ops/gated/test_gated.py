@@ -577,7 +577,7 @@ def test_without_a_compiler_the_reference_runs_and_logs_the_reason(kind: str, ca
     caplog.clear()
     with caplog.at_level(logging.INFO, "gyral"):
         model = Recurrent(lambda _: small(kind), 3)
-    assert model.backend == "reference"
+        assert model.backend == "reference"
     (record,) = caplog.records
     assert record.getMessage() == (f"{name} runs on the reference backend (requested: auto; {reason})")
     outputs, _ = model(torch.randn(4, 2, 3))

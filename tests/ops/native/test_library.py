@@ -185,7 +185,7 @@ def test_without_a_compiler_the_reference_runs_and_logs_the_reason(
     monkeypatch.delenv("CXX", raising=False)
     with caplog.at_level(logging.INFO, "gyral"):
         model = Recurrent(lambda size: RUMCell(size, 4), 3)
-    assert model.backend == "reference"
+        assert model.backend == "reference"
     (record,) = caplog.records
     assert record.getMessage().startswith(
         "RUMCell runs on the reference backend (requested: auto; there is no C++ compiler"

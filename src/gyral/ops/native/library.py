@@ -322,8 +322,9 @@ class Kernel:
         Raises:
             TypeError: The source has no such argument, or a number is left out.
         """
-        if unknown := sorted(given.keys() - set(self.names)):
-            names = ", ".join(name for name in sorted(self.names) if name not in ("threads", "workspace"))
+        allowed = {*self.names} - {"threads", "workspace"}
+        if unknown := sorted(given.keys() - allowed):
+            names = ", ".join(sorted(allowed))
             raise TypeError(f"{self.source.name} has no argument {', '.join(unknown)}; it has {names}")
         if dtype is None:
             doubles = (value for value in given.values() if isinstance(value, Tensor) and value.dtype == torch.float64)
@@ -348,7 +349,7 @@ class Kernel:
         Raises:
             TypeError: A number is left out.
         """
-        given["threads"] = min(torch.get_num_threads(), -(-given["batch"] // self.block))
+        given["threads"] = 0
         values = [given.get(name) for name in self.names]
         for index in self._pointers:
             value = values[index]
@@ -360,6 +361,7 @@ class Kernel:
         if None in values:
             missing = [name for name, value in zip(self.names, values, strict=True) if value is None]
             raise TypeError(f"{self.source.name} needs {', '.join(sorted(missing))}")
+        values[self.names.index("threads")] = min(torch.get_num_threads(), self.blocks(given["batch"]))
         return self._pack(*values)
 
     @functools.cached_property
