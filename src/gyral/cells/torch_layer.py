@@ -183,7 +183,10 @@ class TorchLayerCell(RecurrentCell):
         return gated.unsupported_reason(weight)
 
     def _has_kernel(self) -> bool:
-        return gated.OPERATOR.is_ready(self._parameters_of("hh")[0]) and self.kernel_unsupported_reason() is None
+        if self.kernel_unsupported_reason() is None:
+            return True
+        gated.OPERATOR.is_ready(self._parameters_of("hh")[0])  # one line of the log says why not
+        return False
 
     def layer_unsupported_reason(self, *, starts: bool = False) -> str | None:
         """Return the reason why the layer of torch does not support these options, or None if it does."""

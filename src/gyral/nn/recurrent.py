@@ -26,6 +26,7 @@ from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.dropout import SequenceDropout, drop_weights, hold_dropped_weights
 from gyral.nn.hooks import refuse_hooks
 from gyral.nn.tracing import is_symbolic, record_call, refuse_script, scan_without_gradients
+from gyral.ops.autograd import NOTHING
 from gyral.ops.compiler import is_exporting_to_onnx
 from gyral.ops.scan import choose_rows, scan
 from gyral.ops.sequences import reverse, reverse_starts
@@ -164,7 +165,7 @@ class RecurrentBase(ChoosesBackends, ABC):
         if steps == 0:
             outputs, final = self._empty_outputs(inputs), states
         else:
-            with hold_dropped_weights(self.cells) if is_dropping else nullcontext():
+            with hold_dropped_weights(self.cells) if is_dropping else NOTHING:
                 outputs, final = self._run_rows(inputs, states, lengths, starts)
         found = outputs.transpose(0, 1) if self.batch_first else outputs, self.join_states(final)
         return arguments.copied(found) if self.returns_copies else found
@@ -203,7 +204,7 @@ class RecurrentBase(ChoosesBackends, ABC):
         return tuple(states)
 
     def _cells(self) -> list[RecurrentCell]:
-        return [*self.cells._modules.values()]  # type: ignore[list-item]  # as fast as a list of them
+        return [*self._modules["cells"]._modules.values()]  # type: ignore[union-attr, list-item]  # as fast as a list
 
     def _empty_outputs(self, inputs: Any) -> Tensor:
         """Return outputs (0, B, output_size) that depend on inputs and parameters, whose gradient is zero."""

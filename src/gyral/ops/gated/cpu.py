@@ -104,6 +104,7 @@ def _run(a: Any, outputs: Tensor, saved: list[Any], *, backward: bool, **further
     parts, cell_states, kept = saved
     KERNEL.run(
         backward=backward,
+        dtype=outputs.dtype,
         **fields(a, parts),
         outputs=outputs,
         past=outputs,

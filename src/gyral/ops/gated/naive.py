@@ -70,8 +70,8 @@ def join_biases(
         return b, extra
     if kind != "gru":
         return b + b_hh, extra
-    first, last = b.split((2 * units, units))
-    first_hh, last_hh = b_hh.split((2 * units, units))
+    first, last = b.split_with_sizes((2 * units, units))
+    first_hh, last_hh = b_hh.split_with_sizes((2 * units, units))
     return torch.cat((first + first_hh, last)), last_hh
 
 

@@ -322,10 +322,9 @@ class Kernel:
         Raises:
             TypeError: The source has no such argument, or a number is left out.
         """
-        allowed = {*self.names} - {"threads", "workspace"}
-        if unknown := sorted(given.keys() - allowed):
-            names = ", ".join(sorted(allowed))
-            raise TypeError(f"{self.source.name} has no argument {', '.join(unknown)}; it has {names}")
+        if not given.keys() <= self._allowed:
+            unknown, allowed = sorted(given.keys() - self._allowed), ", ".join(sorted(self._allowed))
+            raise TypeError(f"{self.source.name} has no argument {', '.join(unknown)}; it has {allowed}")
         if dtype is None:
             doubles = (value for value in given.values() if isinstance(value, Tensor) and value.dtype == torch.float64)
             dtype = torch.float32 if next(doubles, None) is None else torch.float64
@@ -336,12 +335,12 @@ class Kernel:
         if given["batch"] == 0:
             return
         is_double = dtype == torch.float64
-        arguments = self.fill(given)
-        size = self._workspace(arguments, is_double)
+        values = self._values(given)
+        size = self._workspace(self._pack(*values), is_double)
         if size:
-            given["workspace"] = torch.empty(size, dtype=dtype)
-            arguments = self.fill(given)
-        self._run(arguments, is_double, backward)
+            workspace = torch.empty(size, dtype=dtype)
+            values[self.names.index("workspace")] = workspace.data_ptr()
+        self._run(self._pack(*values), is_double, backward)
 
     def fill(self, given: dict[str, Any]) -> bytes:
         """Return the structure, with the addresses of tensors, which must outlive it.
@@ -349,8 +348,12 @@ class Kernel:
         Raises:
             TypeError: A number is left out.
         """
+        return self._pack(*self._values(given))
+
+    def _values(self, given: dict[str, Any]) -> list[Any]:
+        """Return the values of the fields of the structure."""
         given["threads"] = 0
-        values = [given.get(name) for name in self.names]
+        values = [*map(given.get, self.names)]
         for index in self._pointers:
             value = values[index]
             if value is None:
@@ -362,7 +365,12 @@ class Kernel:
             missing = [name for name, value in zip(self.names, values, strict=True) if value is None]
             raise TypeError(f"{self.source.name} needs {', '.join(sorted(missing))}")
         values[self.names.index("threads")] = min(torch.get_num_threads(), self.blocks(given["batch"]))
-        return self._pack(*values)
+        return values
+
+    @functools.cached_property
+    def _allowed(self) -> frozenset[str]:
+        """The names of the arguments that callers give."""
+        return frozenset(self.names) - {"threads", "workspace"}
 
     @functools.cached_property
     def _pointers(self) -> list[int]:
