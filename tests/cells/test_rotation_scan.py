@@ -8,8 +8,8 @@ from gyral.cells.rotation_scan import RotationScanCell
 from gyral.cells.rum import RUMCell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops import rotation
-from gyral.ops.rotation_scan import KERNELS, naive, rotation_scan
-from tests.helpers.kernels import prepare_or_skip
+from gyral.ops.rotation_scan import naive, rotation_scan
+from tests.helpers.kernels import skip_unless_ready
 from tests.helpers.loops import for_each
 
 FORMS = ("chunks", "kernel")
@@ -24,7 +24,7 @@ def turned(cell: RotationScanCell, embedded: Tensor, target: Tensor) -> Tensor:
 
 def run(form: str, parts: Tensor, memory: Tensor, h0: Tensor, double_angle: bool) -> tuple[Tensor, ...]:
     if form == "kernel":
-        prepare_or_skip(KERNELS.prepare, torch.device("cpu"))
+        skip_unless_ready(rotation_scan)
         return rotation_scan(parts, memory, h0, double_angle=double_angle)
     return naive.rotation_scan(parts, memory, h0, None, None, double_angle, "relu")
 

@@ -3,35 +3,34 @@
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from gyral import ops
 from gyral.ops import operator
 from gyral.ops.native import library
-from gyral.ops.operator import KernelUnavailableError, Operator
+from gyral.ops.operator import Operator
 
 
-def prepare_or_skip(prepare: Callable[..., None], *arguments: Any) -> None:
-    """Compile kernels, or skip the test where this is impossible."""
-    try:
-        prepare(*arguments)
-    except KernelUnavailableError as error:
-        pytest.skip(f"the kernels cannot be compiled here: {error}")
+def skip_unless_ready(operator: Operator) -> None:
+    """Compile the kernels of an operator for the CPU, or skip the test where this is impossible."""
+    reason = operator.unsupported_on(torch.device("cpu"), torch.float64)
+    if reason is not None:
+        pytest.skip(f"the kernels cannot be compiled here: {reason}")
 
 
-def skip_without(prepare: Callable[..., None], *arguments: Any) -> Any:
-    """Return a fixture that skips the tests of its module where kernels cannot be compiled.
+def skip_without(operator: Operator) -> Any:
+    """Return a fixture that skips the tests of its module where the kernels of an operator cannot be compiled.
 
     It compiles them when the first of these tests runs: modules of tests compile nothing when they are imported.
     """
 
     @pytest.fixture(scope="module", autouse=True)
     def compiled() -> None:
-        prepare_or_skip(prepare, *arguments)
+        skip_unless_ready(operator)
 
     return compiled
 
@@ -65,6 +64,7 @@ def compile_for(monkeypatch: pytest.MonkeyPatch, directory: Path, *processor: st
     monkeypatch.setattr(library, "cache_directory", lambda: directory)
 
 
+@functools.cache
 def operators() -> dict[str, Operator]:
     """Return the operators of all families of kernels, by the names of the families."""
     found = {}

@@ -8,14 +8,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
-from gyral.ops import graph_gru
-from gyral.ops.graph_gru import cpu, naive
+from gyral.ops.graph_gru import cpu
 from gyral.ops.native import build, library
 from tests.faults.forks import fork
 from tests.helpers.found import at_least
 from tests.helpers.kernels import forget_kernels
+from tests.ops.graph_gru.test_graph_gru import CONTRACT
 
 pytestmark = pytest.mark.skipif(library.compiler() is None, reason="needs a C++ compiler")
 
@@ -35,19 +34,8 @@ def check_load(folder: Path, *sources: Path) -> None:
     assert loaded.status == 0, f"{last} ends with {loaded.status}: {loaded.err.strip()[-200:]}"
 
 
-def check_equals_twin() -> None:
-    """Compare values and gradients of `graph_gru` with its twin."""
-    torch.manual_seed(1)
-    shapes = {"x": (4, 3, 2), "w_ih": (15, 2), "w_hh": (15, 5), "b": (15,), "memory": (3, 1, 5)}
-    given = {name: torch.randn(shape, dtype=torch.float64, requires_grad=True) for name, shape in shapes.items()}
-    found = []
-    for values in (
-        graph_gru.graph_gru(**given, edge_types=0, edge_size=5),
-        naive.graph_gru(*given.values(), None, None, None, first_size=5, edge_size=5, linked=False, capacity=1),
-    ):
-        loss = sum(value.sin().sum() for value in values)
-        found.append([*values, *torch.autograd.grad(loss, list(given.values()))])
-    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
+def check_equals_naive() -> None:
+    CONTRACT.case((4, 3, 2, 5), {}).check()
 
 
 def broken(folder: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> library.Kernel:
@@ -76,12 +64,12 @@ def test_a_crash_while_a_kernel_is_loaded_is_found(tmp_path: Path, monkeypatch: 
 def test_a_wrong_argument_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "KERNEL", broken(tmp_path, monkeypatch, "void* parts;", "void* part;"))
     with pytest.raises(TypeError, match=r"^graph_gru\.cpp has no argument parts; it has .*, part, "):
-        check_equals_twin()
+        check_equals_naive()
 
 
 def test_a_wrong_result_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_equals_twin()
+    check_equals_naive()
     changed = broken(tmp_path, monkeypatch, "products + (row - first) * products_row, out", "products, out")
     monkeypatch.setattr(cpu, "KERNEL", changed)
     with pytest.raises(AssertionError, match="not close"):
-        check_equals_twin()
+        check_equals_naive()

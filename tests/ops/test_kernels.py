@@ -1,13 +1,11 @@
 """Kernel modules: a missing triton makes them unavailable, any other failure of their import is an error."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from gyral.ops import fast_slow, gated, graph_gru, lie_access, rum
 from gyral.ops.operator import load_or_reason
 from tests.helpers.kernels import forget_kernels
 
@@ -44,8 +42,3 @@ def test_a_broken_kernel_module_is_an_error(module: Path, statement: str) -> Non
 def test_a_misspelt_kernel_module_is_an_error() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"gyral\.ops\.rum\.trion"):
         load("gyral.ops.rum.trion")
-
-
-@pytest.mark.parametrize("family", [fast_slow, gated, graph_gru, lie_access, rum])
-def test_every_kernel_module_exists(family) -> None:
-    assert all(importlib.util.find_spec(name) is not None for name in family.OPERATOR.kernels.values())

@@ -15,9 +15,8 @@ from gyral.ops.delta import delta_scan, fla
 from gyral.ops.operator import KernelUnavailableError, NotReady, load_or_reason
 from tests.helpers import goldens
 from tests.helpers.loops import for_each
-from tests.helpers.scans import assert_close, masks
-from tests.ops.delta.test_delta import MASKS, Tensors, drawn, found_by, plain, step_by_step
-from tests.ops.delta.test_traps import NO_MASKS
+from tests.ops.contract import EVERY_MASK, Case, assert_close
+from tests.ops.delta.test_delta import CONTRACT, case_of, step_by_step
 
 ON_GPU = torch.cuda.is_available()
 # T, B, n, G, H, K, V; the decay; whether it erases
@@ -42,15 +41,16 @@ CASES: dict[str, tuple[tuple[int, ...], str, bool | str]] = {
 EACH_CASE = pytest.mark.parametrize("case", CASES)
 
 
-def operands(case: str) -> Tensors:
-    given = drawn(*CASES[case])
-    if case == "gdn2":  # each channel has its own rate of erasing
+def operands(name: str, *masked: bool) -> Case:
+    case = case_of(*CASES[name], *masked)
+    given = case.tensors
+    if name == "gdn2":  # each channel has its own rate of erasing
         given["erase"] = torch.rand_like(given["k"]) * given["k"]
-    if case == "rwkv7":  # two micro-steps, the first of which reads the memory before its decay
+    if name == "rwkv7":  # two micro-steps, the first of which reads the memory before its decay
         given["decay"] = given["decay"].clamp(min=-0.606)
         given["erase"][:, :, 0] = -given["k"][:, :, 0] * (-given["decay"]).exp()
         given["erase"][:, :, 1] = given["v"][:, :, 0] = 0
-    return given
+    return case
 
 
 @pytest.fixture
@@ -121,18 +121,15 @@ def naive_functions(monkeypatch: pytest.MonkeyPatch, on_cpu: None) -> None:
 
 
 @for_each("case", CASES)
-@MASKS[0]
-@MASKS[1]
+@for_each("masked", EVERY_MASK)
 def test_the_naive_functions_equal_single_steps(
-    case: str, ragged: bool, resets: bool, naive_functions: None, monkeypatch: pytest.MonkeyPatch
+    case: str, masked: tuple[bool, bool], naive_functions: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = operands(case)
-    options = masks(*CASES[case][0][:2], ragged, resets)
-    expected = found_by(step_by_step, given, options)
-    assert_close(found_by(plain, given, options), expected, 1e-12)
-    with monkeypatch.context() as patch:
-        patch.setattr(fla.naive, "delta_scan", None)
-        assert_close(found_by(delta_scan, given, options), expected, 1e-12)
+    given = operands(case, *masked)
+    expected = given.results(step_by_step)
+    assert_close(given.results(CONTRACT.plain), expected, 1e-12)
+    monkeypatch.setattr(fla.naive, "delta_scan", None)
+    assert_close(given.results(), expected, 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -149,24 +146,17 @@ def test_cells_equal_their_authors_code(
 
 
 def test_second_derivatives_are_those_of_plain_torch(naive_functions: None) -> None:
-    given = {name: tensor.requires_grad_() for name, tensor in drawn((3, 2, 2, 1, 2, 2, 1), "vector", True).items()}
-    options = masks(3, 2, True, True)
-
-    def run(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-        return delta_scan(**dict(zip(given, tensors, strict=True)), **options)
-
-    tensors = tuple(given.values())
-    assert torch.autograd.gradcheck(run, tensors, fast_mode=True)
-    assert torch.autograd.gradgradcheck(run, tensors, fast_mode=True)
-    torch.testing.assert_close(torch.compile(run, fullgraph=True, backend="aot_eager")(*tensors), run(*tensors))
+    case = case_of(CONTRACT.tiny, "vector", True, True, True)
+    case.check_differences()
+    case.check_compiled()
 
 
 def test_keys_that_are_too_large_and_an_empty_batch(on_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     monkeypatch.setattr(fla, "load", lambda: None)
     for sizes in ((2, 1, 1, 1, 1, 257, 1), (2, 0, 1, 1, 1, 3, 2)):
-        given = drawn(sizes, "scalar", True)
-        assert_close(found_by(delta_scan, given, NO_MASKS), found_by(plain, given, NO_MASKS), 0.0)
+        case = case_of(sizes, "scalar", True)
+        assert_close(case.results(), case.results(CONTRACT.plain), 0.0)
 
 
 class Position(int):
@@ -216,10 +206,8 @@ def run_kernels(**given: Any) -> tuple[Tensor, ...]:
 @EACH_CASE
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_kernels_equal_single_steps(case: str, masked: bool, kernels: None) -> None:
-    given = operands(case)
-    options = masks(*CASES[case][0][:2], masked, masked)
-    expected = found_by(step_by_step, given, options)
-    assert_close(found_by(run_kernels, given, options, torch.float32), expected, 2e-5)
+    given = operands(case, masked, masked)
+    assert_close(given.results(run_kernels, torch.float32), given.results(step_by_step), 2e-5)
 
 
 @pytest.mark.parametrize("rate", [30.0, 1000.0])
@@ -228,12 +216,12 @@ def test_the_kernels_equal_single_steps(case: str, masked: bool, kernels: None) 
 def test_the_kernels_are_correct_for_decays_beyond_the_largest_exponent(
     erases: bool, rate: float, kernels: None
 ) -> None:
-    given = drawn((9, 1, 1, 1, 1, 3, 2), "vector", erases)
-    given["decay"][::2] = -rate
-    given["decay"][..., 0] = -1e-3
-    found = found_by(run_kernels, given, NO_MASKS, torch.float32)
-    assert all(tensor.isfinite().all() for tensor in found)
-    assert_close(found, found_by(step_by_step, given, NO_MASKS), 2e-6 * rate)
+    case = case_of((9, 1, 1, 1, 1, 3, 2), "vector", erases)
+    case.tensors["decay"][::2] = -rate
+    case.tensors["decay"][..., 0] = -1e-3
+    found = case.results(run_kernels, torch.float32)
+    assert all(tensor.isfinite().all() for tensor in found.values())
+    assert_close(found, case.results(step_by_step), 2e-6 * rate)
 
 
 @pytest.mark.parametrize(("setting", "precision"), [("highest", "ieee"), ("high", None)])
@@ -270,8 +258,8 @@ def test_plain_torch_runs_without_the_package(on_cpu: None, monkeypatch: pytest.
     monkeypatch.setattr(fla, "load", load)
     reason = "flash-linear-attention cannot be used: No module named 'fla'"
     assert delta_scan.unsupported_reason(of_gpu(torch.float32)) == reason
-    given, options = drawn((5, 2, 2, 1, 2, 3, 2), "vector", True), masks(5, 2, True, True)
-    torch.testing.assert_close(delta_scan(**given, **options), plain(**given, **options), rtol=0, atol=0)
+    case = case_of((5, 2, 2, 1, 2, 3, 2), "vector", True, True, True)
+    assert_close(case.results(), case.results(CONTRACT.plain), 0.0)
 
 
 def test_a_version_that_was_not_checked_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

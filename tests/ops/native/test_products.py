@@ -6,9 +6,16 @@ import pytest
 import torch
 
 from gyral.ops.native import library, products
-from tests.helpers.kernels import skip_without
+from gyral.ops.operator import KernelUnavailableError
 
-compiled = skip_without(products.KERNEL.prepare)
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    try:
+        products.KERNEL.prepare()
+    except KernelUnavailableError as error:
+        pytest.skip(str(error))
+
 
 ROWS = (1, 7, 16, 17, 255, 256, 257, 600)
 SIZES = (1, 2, 8, 9, 16, 33, 49, 100)
