@@ -106,6 +106,8 @@ def test_the_nearest_name_is_suggested(
         ("model=${task}", "model=${task}: must be one of "),
         ("+paths.data_dirs=x", "paths.data_dirs=x: no such option; did you mean paths.data_dir?"),
         ("seed=1,2", "seed=1,2: several values need -m, as in: gyral train -m model=rum,lstm"),
+        ("launcher=local,joblib", "launcher=local,joblib: several values need -m, as in: gyral train -m"),
+        ("debug=small,overfit", "debug=small,overfit: several values need -m, as in: gyral train -m"),
         ("+trainer.enable_progress_bar=false", "trainer.enable_progress_bar=false: write ~callbacks.progress_bar"),
         ("logger=wandb +logger.wandb.x=3", "logger.wandb.x=3: no such option; allowed: run, project, entity,"),
     ],

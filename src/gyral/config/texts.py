@@ -55,7 +55,7 @@ class Options:
             return False
         if isinstance(target := node.get("_target_"), str) and (known := takes_text(target, name)) is not None:
             return known
-        return isinstance(node._get_node(name), StringNode) or isinstance(self._select(key), str)
+        return isinstance(node._get_node(name, validate_access=False), StringNode) or isinstance(self._select(key), str)
 
     @cached_property
     def _config(self) -> DictConfig | None:
