@@ -631,7 +631,7 @@ def best_steps(task: Task) -> list[int]:
     return [step for name, step in kept if name == "best.ckpt"]
 
 
-@pytest.mark.one_of(8)
+@pytest.mark.one_of(17)
 @pytest.mark.parametrize(
     ("task", "name"),
     [(task, name) for task in TASKS for name in option_names(task) if not is_without_effect(task, name)],
