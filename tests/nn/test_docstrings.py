@@ -1,5 +1,6 @@
 """`help(gyral.<layer>)` says everything about a layer: equations and source, shapes, every option, an example."""
 
+import ast
 import inspect
 import re
 from typing import Any
@@ -7,6 +8,9 @@ from typing import Any
 from torch import Tensor
 
 import gyral
+from gyral import cells
+from gyral.cells.docstrings import entries, names, sections
+from gyral.core import PACKAGE
 from gyral.nn import layers
 from tests.helpers.found import at_least
 from tests.helpers.loops import for_each
@@ -81,3 +85,58 @@ def test_the_docstring_of_a_layer_comes_before_that_of_its_cell() -> None:
     assert Own.__doc__.startswith("My layer.\n\nGated recurrent unit.\n\nGRU (Cho et al. 2014)")
     assert Own.__doc__.endswith("Example:\n    >>> Own(3, 4)\n")
     assert Nothing.__doc__ is None
+
+
+CELLS = [name for name in at_least(45, cells.modules()) if name != "ExternalCell"]
+
+
+@for_each("name", CELLS)
+def test_help_of_a_cell_describes_its_options_and_errors(name: str) -> None:
+    cell = getattr(gyral, name)
+    found = sections(inspect.getdoc(cell) or "")
+    assert {*inspect.signature(cell).parameters} <= {*names(found["Args"])}
+    assert "OptionError" in names(found["Raises"])
+    assert len(found["Example"].splitlines()) > 4
+
+
+def test_a_docstring_does_not_repeat_what_its_base_class_says() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted((PACKAGE / "cells").glob("*.py"))]
+    nodes = {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
+
+    def described(node: ast.ClassDef) -> set[str]:
+        found = sections(ast.get_docstring(node) or "")
+        return {entry for section in ("Args", "Raises") for entry in entries(found.get(section, ""))}
+
+    repeated = {}
+    for name, node in nodes.items():
+        above: set[str] = set()
+        base: ast.ClassDef | None = node
+        while base is not None:
+            bases = [ast.unparse(each) for each in base.bases]
+            base = nodes.get(bases[0]) if bases else None
+            above |= described(base) if base is not None else set()
+        if common := described(node) & above:
+            repeated[name] = sorted(common)
+    assert repeated == {}
+
+
+def test_a_cell_of_a_user_has_the_options_of_its_base_class() -> None:
+    class Own(gyral.GRUCell):
+        """My cell.
+
+        Example:
+            >>> layer = Mine(3, 4, depth=2)
+        """
+
+        def __init__(self, input_size: int, hidden_size: int, *, zoneout: float = 0.0) -> None:
+            super().__init__(input_size, hidden_size, zoneout=zoneout)
+
+    found = sections(Own.__doc__ or "")
+    assert names(found["Args"]) == ["input_size", "hidden_size", "zoneout"]
+    assert found["Example"].splitlines()[1:] == [
+        "    >>> from gyral import Mine",
+        "    >>> layer = Mine(3, 4, depth=2)",
+        "    >>> outputs, state = layer(torch.randn(50, 8, 3))",
+        "    >>> outputs.shape",
+        "    torch.Size([50, 8, 4])",
+    ]

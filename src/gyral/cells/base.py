@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
+from gyral.cells.docstrings import complete
 from gyral.cells.inputs import StepInputs
 from gyral.cells.masks import NO_MASKS, DropoutMasks, MaskedModule, first_parameter, kernel_zoneout
 from gyral.core.checks import check_integer
@@ -42,6 +43,8 @@ State = Any  # a NamedTuple of tensors, batch first in every leaf
 class RecurrentCell(MaskedModule, ABC):
     """Base class of all cells. B is the batch size, T the number of steps, X the input size, N the hidden size.
 
+    The docstring of a cell describes the options and errors that its base classes do not; see `gyral.cells.docstrings`.
+
     Args:
         input_size: X ≥ 1.
         hidden_size: N ≥ 1.
@@ -61,6 +64,13 @@ class RecurrentCell(MaskedModule, ABC):
     dynamics: ClassVar[tuple[str, ...]] = ()  # parameters that set how memory decays; see optimizer.decay
     estimates_gradient: bool = False  # whether its gradient is no derivative, such as a straight-through one
     recorded: "list[RecordedStep] | None" = None  # the steps since the start of `record_steps`
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__doc__ and (code := getattr(cls.__init__, "__code__", None)):
+            arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            bases = [each.__doc__ or "" for each in cls.__mro__[1:] if issubclass(each, RecurrentCell)]
+            cls.__doc__ = complete(cls.__doc__, arguments, bases)
 
     def __init__(
         self,

@@ -38,7 +38,6 @@ class ConvolutionCell(RecurrentCell):
     Parameters: `weight_ih` (2N, X), rows [W_a; W_b], Xavier-uniform; `bias` (2N,), zero.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 1, the number of channels.
         kernel_size: K ≥ 2, the number of steps in the window.
         heads: H, from 1 to N; if None, 4 or, if it is smaller, N. If H does not divide N, some heads have one
@@ -47,9 +46,6 @@ class ConvolutionCell(RecurrentCell):
             others are multiplied by 1 / (1 − p).
         softmax: Whether the weights of a window are normalized by a softmax. False: they are what it reads.
         initialization: Initial values of the weights of a window, "default" or "authors"; see the subclasses.
-
-    Raises:
-        OptionError: An option is out of bounds or has another type.
     """
 
     fused_operator = convolution.convolution

@@ -17,27 +17,12 @@ class DeltaProductCell(ScalarRatesCell):
     product of n reflections. `DeltaRuleCell` has the equations of the layer, and `ScalarRatesCell` the parameters.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
-        heads: H.
         key_size: K; ⌈V / 2⌉ if None.
         micro_steps: n ≥ 1.
-        kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
-        negative_eigenvalues: Whether β is twice as large; see `gyral.cells.delta_rule.DeltaRuleCell`.
         decay: Whether there is a decay: Gated DeltaProduct.
-        gate: Whether there is a gate.
-        initialization: See `gyral.cells.delta_rule.DeltaRuleCell`.
-
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
 
     Example:
-        >>> import torch
-        >>> from gyral import DeltaProduct
         >>> layer = DeltaProduct(16, 64, micro_steps=3)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     def __init__(

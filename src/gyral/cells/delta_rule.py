@@ -52,14 +52,13 @@ class DeltaRuleCell(LinearAttentionCell):
         kernel_size − 1, C), the latest last. Without a convolution, one tensor, the memory matrices.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
         heads: H.
         key_size: K; see `default_key_size` if None.
         micro_steps: n.
         kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
-        negative_eigenvalues: Whether e is twice as large, so that eigenvalues of the transition of S lie in (−1, 1)
-            instead of (0, 1), which parity and permutations need (Grazzi et al., ICLR 2025).
+        negative_eigenvalues: Whether e, or β of cells with one rate, is twice as large, so that eigenvalues of the
+            transition of S lie in (−1, 1) instead of (0, 1), which parity and permutations need (Grazzi et al., ICLR
+            2025).
         gate: Whether there is a gate.
         initialization: Of matrices and of the convolution; "default": uniform in ±1/√columns, as `torch.nn.Linear`;
             "authors": normal with deviation 0.02, as the published models, whose widths are above 1,000.

@@ -75,8 +75,7 @@ class WidthPreservingCell(DiagonalCell):
     Parameter: `weight_ih` (N, X), uniform in ±1/√X; none if X = N.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the width of the layer.
+        hidden_size: N ≥ 1, the width of the layer and of its outputs.
     """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:

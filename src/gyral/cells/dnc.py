@@ -57,16 +57,9 @@ class DNCCell(SlotMemoryCell):
     rows [k^r of all read heads; β^r; k^w; β^w; e; v; f; g^a; g^w; π of all read heads], as in the paper, and a bias.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the hidden size of the controller.
-        controller: Returns the controller for its input size and `hidden_size`; None: `LSTMCell`.
         slots: C ≥ 1.
-        width: W ≥ 1.
         read_heads: R ≥ 1. There is one write head.
         equations: "paper", or "code", for which there is no kernel: a loop in PyTorch runs it.
-
-    Raises:
-        OptionError: An option is out of bounds or has another type.
 
     Example:
         >>> import torch

@@ -23,11 +23,6 @@ class DynamicConvCell(ConvolutionCell):
     [W_1; …; W_H], according to `initialization`.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the number of channels.
-        kernel_size: K ≥ 2, the number of steps in the window.
-        heads: H, from 1 to N; if None, 4 or, if it is smaller, N. If H does not divide N, some heads have one
-            channel more than others.
         weight_dropout: Probability, in [0, 1), that a weight of a step is zero in training after the softmax
             (DropConnect); the others are multiplied by 1 / (1 − p).
         softmax: Whether the weights of a step are normalized. False: they are W v_t, with which Wu et al. report that
@@ -36,16 +31,8 @@ class DynamicConvCell(ConvolutionCell):
             ±1/√N, the default of `torch.nn.Linear`, as in the authors' code (`dynamic_convolution.py` of
             facebookresearch/fairseq on GitHub).
 
-    Raises:
-        OptionError: An option is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import DynamicConv
         >>> layer = DynamicConv(16, 64, kernel_size=7)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     def __init__(

@@ -27,17 +27,12 @@ class EURNNCell(UnitaryCell):
         One tensor (B, 2N): the N real parts, then the N imaginary parts; (B, N) with `is_complex=False`.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 1 units; the output is 2N wide if they are complex.
         capacity: L, from 1 to N, layers that pair neighbours (tunable style; N is full capacity), or "fft": ⌈log₂ N⌉
             layers that pair i with i + 2^k (FFT style).
         is_complex: Whether units, rotations and D are complex. If False they are real, without φ and D.
-        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
         initialization: "default": V is Xavier-uniform. "authors": V is uniform in ±0.01, as in the authors' code
             (jingli9111/EUNN-tensorflow on GitHub) and in that of Dangovski et al. (TACL 2019). In both b = 0.
-
-    Raises:
-        OptionError: An option is out of bounds or has another type.
 
     Example:
         >>> import torch

@@ -29,21 +29,8 @@ class ExpRNNCell(UnitaryCell):
     entries (2j, 2j + 1) are uniform in ±π (Henaff et al. 2016), so that U − Uᵀ has 2×2 blocks; `weight_ih` V (N, X),
     Kaiming-normal for ReLU; `bias` b (N,), uniform in ±0.01. Buffer: `base` Q₀ (N, N).
 
-    Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
-        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
-
-    Raises:
-        OptionError: An option is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import ExpRNN
         >>> layer = ExpRNN(16, 64)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     dynamics = ("generator",)
@@ -100,21 +87,10 @@ class DTRIVCell(ExpRNNCell):
     In a loop of your own, call `after_optimizer_step` after each step of the optimizer. Tasks of Gyral do so.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
         base_steps: K ≥ 1. The authors use 100 among other values; expRNN is the limit of a large K.
-        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
-
-    Raises:
-        OptionError: An option is out of bounds or has another type.
 
     Example:
-        >>> import torch
-        >>> from gyral import DTRIV
         >>> layer = DTRIV(16, 64)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     def __init__(

@@ -21,7 +21,6 @@ class ExternalCell(RecurrentCell):
     Parameters: the parameters of the cell, in `cell`, with its own initialization.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 1, the second argument of the class.
         cell: Dotted name of the class, such as torch.nn.GRUCell or torchrecurrent.MGUCell.
         options: Further keyword arguments of the class.

@@ -30,7 +30,6 @@ class FastWeightsCell(RecurrentCell):
     `recurrent_scale`; `norm`, gain 1 and bias 0.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 2: a single number is normalized to zero.
         decay: λ, in [0, 1].
         rate: η ≥ 0.
@@ -40,16 +39,8 @@ class FastWeightsCell(RecurrentCell):
         layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`; the dropout acts on h in W h.
 
-    Raises:
-        OptionError: An option is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import FastWeights
         >>> layer = FastWeights(16, 64, decay=0.9)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     kernel_rows = ("h",)

@@ -19,12 +19,7 @@ class Feedforward(RecurrentCell):
     Parameters: `linear`, W (N, X) and b (N,), uniform in ±1/√X.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
         activation: The function f, "tanh" or "relu".
-
-    Raises:
-        OptionError: A size is below 1, or the activation is unknown.
     """
 
     class State(NamedTuple):

@@ -55,7 +55,6 @@ class FSRNNCell(RecurrentCell):
     Parameters: the parameters of the cells, in `fast` and `slow`, with their own initialization.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: Hidden size of the fast cells.
         fast, slow: Return a cell for its input size and `hidden_size`, such as `partial(LSTMCell, layer_norm=True)`.
         slow_size: Hidden size of the slow cell; `hidden_size` if None.

@@ -15,25 +15,10 @@ class GatedDeltaNetCell(ScalarRatesCell):
     heads with K = 256.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
-        heads: H.
         key_size: K; ⌈V / 2⌉ if None.
-        kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
-        negative_eigenvalues: Whether β is twice as large; see `gyral.cells.delta_rule.DeltaRuleCell`.
-        gate: Whether there is a gate.
-        initialization: See `gyral.cells.delta_rule.DeltaRuleCell`.
-
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
 
     Example:
-        >>> import torch
-        >>> from gyral import GatedDeltaNet
         >>> layer = GatedDeltaNet(16, 64, key_size=8)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     def __init__(

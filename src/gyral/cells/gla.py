@@ -41,8 +41,6 @@ class GLACell(LinearAttentionCell):
         last inputs of the convolution (B, kernel_size − 1, C), the latest last.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
         heads: H.
         key_size: K; ⌈V / 2⌉ if None.
         gate_rank: R, the rank of the decay.
@@ -50,16 +48,8 @@ class GLACell(LinearAttentionCell):
         gate: Whether the output has the gate z.
         kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import GLA
         >>> layer = GLA(16, 64, heads=2)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     dynamics = ("bias_decay",)

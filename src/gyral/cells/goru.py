@@ -43,27 +43,16 @@ class GORUCell(RecurrentCell, SubCellMixin):
     `gyral.cells.unitary.EUNN`. With `layer_norm` also `norm_gates`, gain 1 and bias 0.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
         capacity: L, from 1 to N, layers of U that pair neighbours, or "fft": ⌈log₂ N⌉ layers that pair i with i + 2^k.
         layer_norm: Whether to apply layer normalization (Ba et al. 2016, with gain and bias) to r and g before their
             sigmoids.
         layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
-        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
         initialization: "default": b_g = 0. "authors": b_g is uniform in ±√(3/N), the default of TensorFlow, as in the
             code of Dangovski et al. (TACL 2019; rdangovs/rotational-unit-of-memory on GitHub). The code of the paper
             on GORU (jingli9111/GORU-tensorflow) differs from it in b_c = 0.01.
 
-    Raises:
-        OptionError: An option is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import GORU
         >>> layer = GORU(16, 64, capacity="fft")
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     kernel_rows = ("r", "g", "c")

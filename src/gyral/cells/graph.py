@@ -28,15 +28,14 @@ class GraphCell(RecurrentCell):
     `init_state`, `last_hidden` and `step_along`.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 1, the size of the hidden vectors.
-        edge_types: E ≥ 1.
+        edge_types: E ≥ 1, the number of types besides the edge from the previous step.
         edge_size: Number of units that each type 1 … E has of its own; the first N − E · edge_size units are those of
             type 0. None: all types share the N units.
         capacity: C; edges can reach back over C + 1 steps. None: the longest sequence of the task, or 100.
 
     Raises:
-        OptionError: An argument is out of bounds, or no unit remains for type 0.
+        OptionError: An argument is out of bounds or has another type, or no unit remains for type 0.
     """
 
     understands = LinkedInputs

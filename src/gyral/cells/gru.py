@@ -26,15 +26,7 @@ class GRUCell(TorchLayerCell):
     Parameters: see `gyral.cells.torch_layer.TorchLayerCell`; every weight and bias is uniform in ±1/√N.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
         bias: Whether the gates have biases.
-        layer_norm: Whether to apply layer normalization (Ba et al. 2016), with gain 1 and bias 0 at the start.
-        layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
-        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
-
-    Raises:
-        OptionError: A size is below 1, or an option is out of bounds or has another type.
 
     Example:
         >>> import torch

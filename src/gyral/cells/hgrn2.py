@@ -39,22 +39,12 @@ class HGRN2Cell(LinearAttentionCell):
         One tensor (B, H, K, V), the memory matrices.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
         heads: H; ⌈N / 128⌉ if None.
         key_size: K; V if None.
         lower_bound: ℓ, in [0, 1).
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import HGRN2
         >>> layer = HGRN2(16, 64, heads=2)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     head_size = 128

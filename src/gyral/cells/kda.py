@@ -20,6 +20,11 @@ class ChannelDecayCell(DeltaRuleCell):
     `weight_dt` W_Δ' (H K, R) and `weight_gate` W_g' (H V, R), see `initialization`; `bias_gate` (H V,), zero;
     `A_log` (H,), the logarithm of numbers that are uniform in [1, 16], or zero with a bound; `bias_dt` (H K,), the
     inverse of softplus at step sizes whose logarithm is uniform in [log 0.001, log 0.1]; `weight_norm` (V,), one.
+
+    Args:
+        key_size: K; V if None.
+        rank: R, the rank of the matrices of decay and gate; V if None.
+        decay_bound: c > 0, the bound of −γ, such as 5; or None: there is no bound.
     """
 
     dynamics = ("A_log", "bias_dt")
@@ -95,27 +100,8 @@ class KDACell(ChannelDecayCell):
     `DeltaRuleCell` has the equations of the layer, and `ChannelDecayCell` those of decay and gate, and the parameters.
     The published models have 16 heads with K = V = 128.
 
-    Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
-        heads: H.
-        key_size: K; V if None.
-        kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
-        rank: R, the rank of the matrices of decay and gate; V if None.
-        decay_bound: c > 0, the bound of −γ, such as 5; or None: there is no bound.
-        negative_eigenvalues: Whether β is twice as large; see `gyral.cells.delta_rule.DeltaRuleCell`.
-        initialization: See `gyral.cells.delta_rule.DeltaRuleCell`.
-
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import KDA
         >>> layer = KDA(16, 64, heads=2)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     def further_rows(self) -> dict[str, int]:
@@ -137,27 +123,8 @@ class GatedDeltaNet2Cell(ChannelDecayCell):
     `DeltaRuleCell` has the equations of the layer, and `ChannelDecayCell` those of decay and gate, and the parameters;
     the rows of rates in `weight_ih` are [e; w].
 
-    Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
-        heads: H.
-        key_size: K; V if None.
-        kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
-        rank: R, the rank of the matrices of decay and gate; V if None.
-        decay_bound: c > 0, the bound of −γ, such as 5; or None: there is no bound.
-        negative_eigenvalues: Whether e is twice as large; see `gyral.cells.delta_rule.DeltaRuleCell`.
-        initialization: See `gyral.cells.delta_rule.DeltaRuleCell`.
-
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import GatedDeltaNet2
         >>> layer = GatedDeltaNet2(16, 64)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     def further_rows(self) -> dict[str, int]:

@@ -79,10 +79,6 @@ class LANTMCell(MemoryCell):
     `LSTMCell` without layer normalization, zoneout and dropout as controller, and all groups except "hyperbolic".
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the hidden size of the controller.
-        controller: Returns the controller for its input size and `hidden_size`; None: `LSTMCell`.
-        width: W ≥ 1, the width of the vectors in the memory.
         weighting: "inv_norm" or "softmax".
         group: "translation", "rotation", "scaling_rotation" or "hyperbolic"; see `gyral.ops.lie_access.groups`.
         normalize_steps: Whether ṽ is divided by its norm. The initial steps are not.
@@ -93,9 +89,6 @@ class LANTMCell(MemoryCell):
             streams.
         forget: How many of the oldest vectors a full memory drops before a write; 0: such a write is an error. None:
             60 % of the capacity, rounded.
-
-    Raises:
-        OptionError: An option is out of bounds or has another type.
 
     Example:
         >>> import torch

@@ -26,11 +26,6 @@ class LightConvCell(ConvolutionCell):
     DropConnect draws other zeros at each step.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the number of channels.
-        kernel_size: K ≥ 2, the number of steps in the window.
-        heads: H, from 1 to N; if None, 4 or, if it is smaller, N. If H does not divide N, some heads have one
-            channel more than others.
         weight_dropout: Probability, in [0, 1), that a weight is zero in training after the softmax (DropConnect), the
             same weights at all steps of a batch; the others are multiplied by 1 / (1 − p).
         softmax: Whether the weights are normalized. False: they are ω, as in a depthwise convolution, which has a head
@@ -38,16 +33,8 @@ class LightConvCell(ConvolutionCell):
         initialization: "default": ω is Xavier-uniform, in ±√(6 / (H + K)). "authors": as in the authors' code, where ω
             has a third dimension of size 1, it is uniform in ±√(6 / (K + H · K)), a narrower interval.
 
-    Raises:
-        OptionError: An option is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import LightConv
         >>> layer = LightConv(16, 64, kernel_size=7)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     def __init__(

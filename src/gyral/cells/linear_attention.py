@@ -61,7 +61,6 @@ class MatrixMemoryCell(ConvolvedCell):
     `gyral.nn.block.PreNormBlock`.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 1. The values of a head have size V = ⌈N / H⌉; of the H V numbers that the heads return, the
             first N are the output. These are all if H divides N.
         heads: H; ⌈N / `head_size`⌉ if None.
@@ -70,9 +69,6 @@ class MatrixMemoryCell(ConvolvedCell):
     Attributes:
         head_size: V in the published models of a cell whose option `heads` may be None.
         width: H V.
-
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
     """
 
     fused_operator = delta_scan

@@ -49,22 +49,12 @@ class LRUCell(WidthPreservingCell):
         One tensor (B, 2P): the P real parts, then the P imaginary parts.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the width of the layer and of its outputs.
         state_size: P, the number of complex numbers in the state; N if None.
         r_min, r_max: The initial absolute values of λ are between them; 0 ≤ r_min < r_max ≤ 1.
         max_phase: The largest initial angle of λ, in radians, > 0.
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import LRU
         >>> layer = LRU(16, 64, r_min=0.9)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     dynamics = ("nu_log", "theta_log", "gamma_log")

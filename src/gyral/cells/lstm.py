@@ -57,13 +57,9 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
     values. The kernels have neither option; on the fused path the layer of torch computes projections.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
         bias: Whether the gates have biases.
         proj_size: P, in [0, N): the size of the projected hidden vector; 0 for no projection.
         peepholes: Whether the gates i, f and o read the cell state.
-        layer_norm: Whether to apply layer normalization (Ba et al. 2016), with gain 1 and bias 0 at the start.
-        layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`; zoneout acts on h.
         zoneout_cell: Zoneout probability, in [0, 1), of c in the state; h_t uses the new c (Krueger et al. 2017,
             equation 4).
@@ -79,16 +75,8 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
               LSTMs in the code of Dangovski et al.
             * "uniform": uniform in ±0.02. The code of See et al. (ACL 2017; abisee/pointer-generator on GitHub).
 
-    Raises:
-        OptionError: A size is below 1, or an option is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import LSTM
         >>> layer = LSTM(16, 64, layer_norm=True)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     kernel_rows = ("i", "f", "g", "o")

@@ -44,7 +44,6 @@ class M2RNNCell(ConvolvedCell):
     uniform in [log 0.001, log 0.1]; `D` (H, V) and `weight_norm` (H V,), one.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 1, the width of the outputs; rounded up to a multiple of H.
         heads: H; each has V = ⌈N / H⌉ columns.
         key_size: K, the number of rows of S; 4 V if None.
@@ -53,16 +52,8 @@ class M2RNNCell(ConvolvedCell):
         clip: Number > 0, the bound of the gradient of S_t, 1 in the authors' models; None: there is no bound, and the
             gradient is the derivative.
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import M2RNN
         >>> layer = M2RNN(16, 64)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     fused_operator = m2rnn

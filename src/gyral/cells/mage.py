@@ -29,16 +29,14 @@ class MAGECell(GraphCell):
     Parameters: the parameters of the cell, in `cell`, with its own initialization.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 1, the hidden size of the cell.
         cell: Returns the cell for its input size and `hidden_size`, such as `partial(RUMCell, lambd=1)`; its state has
             a field `hidden`. None: `GRUCell`.
-        edge_types: E ≥ 1, the number of types besides the edge from the previous step.
         edge_size: The units of each type 1 … E; None: hidden vectors are summed over all edges.
-        capacity: C; edges can reach back over C + 1 steps. None: the longest sequence of the task, or 100.
 
     Raises:
-        OptionError: An option is out of bounds or has another type, or the state of the cell has no hidden vector.
+        OptionError: An argument is out of bounds or has another type, no unit remains for type 0, or the state of the
+            cell has no hidden vector.
         UserError: See `gyral.cells.contract.make_cell`.
 
     Example:

@@ -54,17 +54,11 @@ class MAGEGRUCell(GraphCell):
     gated-attention reader of bAbI task 2 needs twice as many updates before it learns.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 1, the units of all types together.
-        edge_types: E ≥ 1, the number of types besides the edge from the previous step.
         edge_size: The units of each type 1 … E; None: all types share the N units.
         carry: c_t. "previous": h_{t−1}, as in the paper's equations. "linked": g_t, as in its text and in that code;
             not with `edge_size=None`.
         edge_attention: Whether the types are weighed. There is no kernel for it; a loop in PyTorch runs it.
-        capacity: C; edges can reach back over C + 1 steps. None: the longest sequence of the task, or 100.
-
-    Raises:
-        OptionError: An option is out of bounds or has another type.
 
     Example:
         >>> import torch

@@ -41,22 +41,13 @@ class MambaCell(ConvolvedCell):
     `A_log` (N, S), log 1 … log S; `D` (N,), one.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 1, the number of channels.
         state_size: S, the number of states of a channel.
         kernel_size: K ≥ 2, the number of steps in the window of the convolution.
         dt_rank: R, the rank of the step sizes; ⌈N / 32⌉ if None.
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import Mamba
         >>> layer = Mamba(16, 32, state_size=8)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 32])
     """
 
     fused_operator = selective_scan

@@ -47,24 +47,14 @@ class Mamba2Cell(LinearAttentionCell):
         (B, kernel_size − 1, C), the latest last.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
         heads: H; ⌈N / 64⌉ if None.
         state_size: S ≥ 1, the size of B and C.
         groups: G, the number of different B and C; it divides H.
         kernel_size: ≥ 2, the number of steps in the window of the convolution.
         norm: Whether the output is normalized.
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import Mamba2
         >>> layer = Mamba2(16, 64, state_size=16)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     head_size = 64

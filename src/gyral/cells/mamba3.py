@@ -63,8 +63,6 @@ class Mamba3Cell(RecurrentCell):
     R > 1 `mimo_x` X, 1/R, `mimo_z` Z, one, and `mimo_o` O, 1/R, all (H, R, V); `weight_norm` (H V,), one.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
         heads: H; ⌈N / 64⌉ if None.
         state_size: S ≥ 1, the size of B and C.
         groups: G, the number of different B and C before the biases; it divides H.
@@ -72,16 +70,8 @@ class Mamba3Cell(RecurrentCell):
         rope_fraction: Share of the numbers of B and C that are rotated, in [0, 1].
         norm: Whether there is a normalization before the gate.
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import Mamba3
         >>> layer = Mamba3(16, 64, state_size=16, rank=2)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     fused_operator = delta_scan

@@ -42,7 +42,6 @@ class MemoryCell(RecurrentCell):
     output is [h_t; r_t] with the output h_t of the controller, unless the subclass overrides `output`.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 1, the hidden size of the controller.
         width: W ≥ 1, the width of the vectors in the memory.
         heads: Number of read heads.
@@ -50,7 +49,7 @@ class MemoryCell(RecurrentCell):
             None: `LSTMCell`.
 
     Raises:
-        OptionError: A size is below 1, or `controller` also sets a hidden size.
+        OptionError: An argument is out of bounds or has another type, or `controller` also sets a hidden size.
         UserError: See `gyral.cells.contract.make_cell`.
     """
 
@@ -114,10 +113,7 @@ class SlotMemoryCell(MemoryCell):
     zoneout and dropout.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the hidden size of the controller.
         memory: The memory.
-        controller: See `MemoryCell`.
     """
 
     State: Any

@@ -21,20 +21,8 @@ class MinGRUCell(DiagonalCell):
 
     Parameter: `weight_ih` (2N, X), rows [W_c; W_z], uniform in ±1/√X as torch.nn.Linear. There is no bias.
 
-    Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
-
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import MinGRU
         >>> layer = MinGRU(16, 64)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     fused_operator = min_gated

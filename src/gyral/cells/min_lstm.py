@@ -15,20 +15,8 @@ class MinLSTMCell(MinGRUCell):
 
     Parameter: `weight_ih` (3N, X), rows [W_c; W_f; W_i], uniform in ±1/√X as torch.nn.Linear. There is no bias.
 
-    Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
-
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import MinLSTM
         >>> layer = MinLSTM(16, 64)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     parts = 3

@@ -162,22 +162,13 @@ class MLSTMCell(StabilizedCell):
         convolution (B, kernel_size − 1, H V), the latest last.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 2.
         heads: H, below N; 4, or ⌈N / 2⌉ for N ≤ 4, if None.
         kernel_size: ≥ 2, the number of steps in the window of the convolution.
         block: b, the size of the blocks of W_q, W_k and W_v. If it does not divide H V, the last blocks are not full.
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import MLSTM
         >>> layer = MLSTM(16, 64, heads=2)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     dynamics = ("bias_gates",)
@@ -257,22 +248,13 @@ class MLSTMLargeCell(StabilizedCell):
         A NamedTuple (memory, stabilizer): [C, n] (B, H, K, V + 1) and m (B, H).
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 2.
         heads: H, below N; 8, or ⌈N / 2⌉ for N ≤ 8, if None.
         key_size: K; ⌈V / 2⌉ if None.
         cap: c > 0, the bound of the logits of the gates.
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import MLSTMLarge
         >>> layer = MLSTMLarge(16, 64, heads=2)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     dynamics = ("bias_gates",)

@@ -49,8 +49,6 @@ class NTMCell(SlotMemoryCell):
     code.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the hidden size of the controller.
         controller: Returns the controller for its input size and `hidden_size`, such as
             `gyral.cells.feedforward.Feedforward`; None: `LSTMCell`.
         slots: C ≥ 1, 128 in the paper.
@@ -61,9 +59,6 @@ class NTMCell(SlotMemoryCell):
         initial_memory: M_0: "constant" is 1e-6 everywhere, the best in the comparison of Collier and Beel (2018);
             "learned_constant" begins with these values, trained as in their code;
             "random" is uniform in ±1/√(C + W), drawn once for the cell and not trained; "learned" is the same, trained.
-
-    Raises:
-        OptionError: An option is out of bounds or has another type.
 
     Example:
         >>> import torch

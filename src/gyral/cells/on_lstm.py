@@ -35,28 +35,17 @@ class ONLSTMCell(RecurrentCell):
     `initialization` determines their values. With `layer_norm` also `norm_gates`, gain 1 and bias 0.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
         chunk_size: C, from 1 to N − 1: with a single chunk the master gates are constant. None: 10, or ⌈N / 2⌉ if that
             leaves a single chunk.
         layer_norm: Whether to apply layer normalization (Ba et al. 2016, with gain and bias) to f, i, o and ĉ before
             their nonlinearities.
         layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
-        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
         initialization: "default": every weight and bias is uniform in ±1/√N. "authors": `weight_ih` is uniform in
             ±1/√X, `weight_hh` in ±1/√N, and `bias` is the sum of two biases, one uniform in each of the intervals, as
             the two linear layers of the authors' code (yikangshen/Ordered-Neurons on GitHub) have them.
 
-    Raises:
-        OptionError: An option is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import ONLSTM
         >>> layer = ONLSTM(16, 60, chunk_size=10)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 60])
     """
 
     class State(NamedTuple):

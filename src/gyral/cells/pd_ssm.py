@@ -39,21 +39,11 @@ class PDSSMCell(WidthPreservingCell):
         One tensor (B, 2P): the P real parts, then the P imaginary parts.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the width of the layer and of its outputs.
         state_size: P, the number of complex numbers in the state.
         dictionary_size: K, the number of matrices M_k.
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import PDSSM
         >>> layer = PDSSM(16, 64, state_size=8)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     fused_operator = permutation_scan

@@ -42,21 +42,11 @@ class RGLRUCell(WidthPreservingCell):
     `bias` (2, N), zero; `decay` Λ (N,) with softplus(Λ) = −log ρ and ρ² uniform in [0.9², 0.999²].
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the width of the layer and of its outputs.
         heads: H, the number of blocks, from 1 to N. If H does not divide N, the last blocks are not full. The published
             models have blocks of 256.
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import RGLRU
         >>> layer = RGLRU(16, 64, heads=4)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     dynamics = ("decay",)

@@ -19,24 +19,11 @@ class RNNCell(TorchLayerCell):
     Parameters: see `gyral.cells.torch_layer.TorchLayerCell`; every weight and bias is uniform in ±1/√N.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
         nonlinearity: The function f, "tanh" or "relu".
         bias: Whether there are biases.
-        layer_norm: Whether to apply layer normalization (Ba et al. 2016), with gain 1 and bias 0 at the start.
-        layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
-        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
-
-    Raises:
-        OptionError: A size is below 1, or an option is out of bounds or has another type.
 
     Example:
-        >>> import torch
-        >>> from gyral import RNN
         >>> layer = RNN(16, 64, nonlinearity="relu")
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     kernel_rows = ("h",)

@@ -46,23 +46,14 @@ class RotationScanCell(RecurrentCell):
     `bias` (4N,), 1 for target, gate and query, 0 for the embedding.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 2, since a rotation needs a plane.
         heads: H, from 1 to N; 4, or 1 for N < 4, if None.
         angle: "double" or "single".
         eta: η > 0, the norm of the output, or None for no normalization.
         activation: The function f: "relu", "tanh", "sigmoid" or "softsign".
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import RotationScan
         >>> layer = RotationScan(16, 64, heads=2)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     fused_operator = rotation_scan

@@ -59,7 +59,6 @@ class RUMCell(RecurrentCell, SubCellMixin):
         N, N).
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 2, since a rotation needs a plane.
         lambd: λ, any finite number: the power of the associative memory that a step keeps.
         eta: η > 0, the norm of the hidden vector, or None for no time normalization.
@@ -77,16 +76,8 @@ class RUMCell(RecurrentCell, SubCellMixin):
             experiments of the paper. "one_block": orthogonal, and W̃ Xavier-uniform, as in their PyTorch code. In both
             b^τ = b^u = 1 and b̃ = 0.
 
-    Raises:
-        OptionError: An option is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import RUM
         >>> layer = RUM(16, 64, num_layers=2, lambd=1.0)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     kernel_rows = ("τ", "u", "ε̃")

@@ -65,7 +65,6 @@ class RWKV7Cell(LinearAttentionCell):
         A NamedTuple (memory, window): the memory matrices (B, H, V, V), and the last input (B, 1, W).
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 2.
         heads: H, below N; ⌈N / 64⌉ if None.
         decay_rank, rate_rank: Ranks of W_2 W_1 and A_2 A_1; 2.5 √N if None, rounded to a multiple of 32 and ≥ 32.
@@ -73,16 +72,8 @@ class RWKV7Cell(LinearAttentionCell):
         layer: The place of the layer in the model, from 0, which the initial values depend on.
         layers: The number of layers in the model; layer + 1 if None.
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import RWKV7
         >>> layer = RWKV7(16, 64)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     head_size = 64

@@ -44,20 +44,11 @@ class S4DCell(WidthPreservingCell):
         One tensor (B, 2NP): the real parts of all channels, then their imaginary parts.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 1, the number of channels.
         state_size: P, the number of complex numbers in the state of a channel.
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import S4D
         >>> layer = S4D(16, 64, state_size=8)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     fused_operator = channel_scan

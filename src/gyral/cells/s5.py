@@ -58,22 +58,12 @@ class S5Cell(WidthPreservingCell):
         One tensor (B, 2P): the P real parts, then the P imaginary parts.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1, the width of the layer and of its outputs.
         state_size: P, the number of complex numbers in the state; N if None.
         discretization: "zoh" or "bilinear".
         clip_eigs: Whether Re Λ is at most −0.0001. Otherwise training can make it positive, and the state unstable.
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import S5
         >>> layer = S5(16, 64, state_size=32)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     dynamics = ("Lambda_re", "Lambda_im", "log_step")

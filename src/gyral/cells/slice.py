@@ -33,21 +33,11 @@ class SLiCECell(RecurrentCell):
     uniform in ±1/√X, and `bias_initial` b_0 (N,), zero.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
         block_size: b ≥ 1.
         dt: Δ > 0, the time between two steps.
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import SLiCE
         >>> layer = SLiCE(16, 64, block_size=8)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     fused_operator = block_scan

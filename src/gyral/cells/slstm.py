@@ -40,23 +40,14 @@ class SLSTMCell(ConvolvedCell):
     5 − 12 (j / (d − 1))^(0.3 + 1.3 depth) for unit j of a head, counted from 0; `weight_norm` w_y (N,), zero.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 2, the width of the layer and of its outputs; rounded up to a multiple of H.
         heads: H, the number of heads, below N. The published layers have 4.
         kernel_size: K ≥ 2, the number of steps in the window of the convolution. None: there is no convolution, and
             u_t = x_t.
         depth: Place of the layer in its stack, from 0, the first layer, to 1, the last; it sets the initial b_f.
 
-    Raises:
-        OptionError: An argument is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import SLSTM
         >>> layer = SLSTM(16, 64, heads=2)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     fused_operator = slstm

@@ -94,9 +94,8 @@ class TorchLayerCell(RecurrentCell):
 
     Args:
         layer: The layer, with one layer and one direction.
-        layer_norm: Whether to apply layer normalization.
-        layer_norm_eps: Number > 0 that the layer normalization adds to the variance.
-        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
+        layer_norm: Whether to apply layer normalization (Ba et al. 2016), with gain 1 and bias 0 at the start.
+        layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
 
     Attributes:
         layer_is_faster: Whether, on a CPU, the layer is faster than the kernels for sequences of one length.

@@ -116,10 +116,7 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
     `reset_parameters` at the end of its constructor.
 
     Args:
-        input_size: X ≥ 1.
-        hidden_size: N ≥ 1.
         is_complex: Whether the hidden vector is complex.
-        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
         initialization: "default" or "authors", for the subclass.
         learned_initial_state: Whether the hidden vector before the first step is a parameter instead of zero.
     """

@@ -34,17 +34,12 @@ class URNNCell(UnitaryCell):
         One tensor (B, 2N): the N real parts, then the N imaginary parts.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 1 complex units; the output is 2N wide.
-        zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`.
         initialization: "default": v is uniform in ±1, b = 0. "authors": v is uniform in ±√(3/(N + 1)), on whose scale
             the size of an update of R depends, and b in ±0.01, as in the authors' code (amarshah/complex_RNN on
             GitHub).
         learned_initial_state: Whether z_0 is a parameter, uniform in ±√(3/(2N)) at the start, as in the authors' code,
             instead of zero.
-
-    Raises:
-        OptionError: An option is out of bounds or has another type.
 
     Example:
         >>> import torch

@@ -31,22 +31,13 @@ class WeiNetCell(RecurrentCell):
     bias 0.
 
     Args:
-        input_size: X ≥ 1.
         hidden_size: N ≥ 1, with `layer_norm` N ≥ 2: a single number is normalized to zero.
         layer_norm: Whether to apply LN (Ba et al. 2016, with gain and bias).
         layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`; the dropout acts on h in the gates.
 
-    Raises:
-        OptionError: An option is out of bounds or has another type.
-
     Example:
-        >>> import torch
-        >>> from gyral import WeiNet
         >>> layer = WeiNet(16, 64)
-        >>> outputs, state = layer(torch.randn(50, 8, 16))
-        >>> outputs.shape
-        torch.Size([50, 8, 64])
     """
 
     kernel_rows = ("f", "f'", "i", "i'", "v", "k", "c")

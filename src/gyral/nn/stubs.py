@@ -8,9 +8,11 @@ import ast
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
+from textwrap import indent
 
 import gyral
 from gyral import cells
+from gyral.cells.docstrings import complete
 from gyral.core import PACKAGE
 
 HEAD = "# Written by gyral.nn.stubs when Gyral is installed.\n"
@@ -44,8 +46,9 @@ def layers() -> str:
         imports |= {f"from {cells.modules()[cell]} import {cell}", *_imports(options, places[owner.name][1])}
         constructor = f"def __init__({ast.unparse(_with_options(shared, options))}) -> None: ..."
         bases = "TorchWeights, Layer" if classes["TorchLayerCell"] in lineage else "Layer"
-        about = ast.get_docstring(classes[cell], clean=False) or ""
-        body = f'    r"""{about}"""\n\n    cell_class: type[{cell}]\n\n    {constructor}\n'
+        documents = [ast.get_docstring(each) or "" for each in lineage]
+        about = indent(complete(documents[0], _names(options), documents[1:]), "    ").strip()
+        body = f'    r"""{about}\n    """\n\n    cell_class: type[{cell}]\n\n    {constructor}\n'
         texts.append(f"class {name}({bases}):\n{body}")
     return "\n".join([*sorted(imports), "\n__all__: list[str]\n", *texts])
 
@@ -63,10 +66,14 @@ def _arguments(node: ast.ClassDef) -> ast.arguments | None:
     return next((each.args for each in own), None)
 
 
+def _names(arguments: ast.arguments) -> list[str]:
+    return [argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)]
+
+
 def _with_options(shared: ast.arguments, of_cell: ast.arguments) -> ast.arguments:
     """Return the arguments of `Layer` with the options of a cell, as `gyral.nn.layers.base` joins them."""
     joined = deepcopy(shared)
-    common = {argument.arg for argument in (*shared.args, *shared.kwonlyargs)}
+    common = _names(shared)
     positional: list[ast.expr | None] = [None] * (len(of_cell.args) - len(of_cell.defaults))
     defaults = [*positional, *of_cell.defaults, *of_cell.kw_defaults]
     options, values = [], []
