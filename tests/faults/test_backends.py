@@ -1,5 +1,6 @@
 """The log names the backend that runs, for a cell of every family of kernels, also with a compiler that fails."""
 
+import functools
 import os
 import sys
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from torch import Tensor
 
 from gyral.nn import choice, recurrent
@@ -25,26 +26,16 @@ from tests.helpers.running import ENTRIES, SMALL_COPY, choices, compose_choices
 
 SIZES = {"hidden_size": 20, "input_size": 3, "steps": 6, "rows": 2}
 # A cell for each family, a folder of `gyral.ops`, and two without kernels of ours: one has a fused path, one has none.
+# a cell of each family whose cells do not name their operator in `fused_operator`
 FAMILIES = {
-    "block_scan": "slice",
-    "channel_scan": "s4d",
-    "convolution": "light_conv",
-    "delta": "gla",
-    "diagonal": "lru",
     "fast_slow": "fs_lstm",
     "fast_weights": "fast_weights",
     "gated": "on_lstm",
     "graph_gru": "mage_gru",
     "lie_access": "lantm",
-    "m2rnn": "m2rnn",
-    "min_gated": "min_gru",
-    "permutation_scan": "pd_ssm",
-    "rotation_scan": "rotation_scan",
     "rum": "rum",
-    "selective_scan": "mamba",
     "short_convolution": "mamba2",
     "slot_memory": "ntm",
-    "slstm": "slstm",
 }
 OTHERS = ("lstm", "external")
 needs_compiler = pytest.mark.skipif(library.compiler() is None, reason="needs a C++ compiler")
@@ -69,6 +60,17 @@ class Observed(NamedTuple):
     twins: set[str]
     outputs: Tensor
     missing: list[str]
+
+
+@functools.cache
+def families() -> dict[str, str]:
+    """Return a cell of each family of kernels."""
+    found, names = {}, {id(each): name for name, each in operators().items()}
+    for cell, chosen in compose_choices("cell").items():
+        named = getattr(get_class(chosen["_target_"]), "fused_operator", None)
+        if id(named) in names:
+            found.setdefault(names[id(named)], cell)
+    return FAMILIES | found
 
 
 def observe(cell: str) -> Observed:
@@ -110,7 +112,7 @@ def observe(cell: str) -> Observed:
 
 @pytest.fixture(scope="module", params=["a cell of each family", pytest.param("all cells", marks=pytest.mark.slow)])
 def cells(request: pytest.FixtureRequest) -> list[str]:
-    return [*FAMILIES.values(), *OTHERS] if "each" in request.param else at_least(46, choices("cell"))
+    return [*families().values(), *OTHERS] if "each" in request.param else at_least(46, choices("cell"))
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +145,7 @@ def check_log(cell: str, found: Observed) -> None:
 
 
 def test_every_family_has_a_cell() -> None:
-    assert set(FAMILIES) == set(at_least(19, operators()))
+    assert families().keys() == set(at_least(19, operators()))
 
 
 @needs_compiler
@@ -151,7 +153,7 @@ def test_the_log_names_the_backend_that_runs_with_a_compiler(compiled: dict[str,
     for cell, found in compiled.items():
         check_log(cell, found)
         assert not found.twins, (cell, found)
-    for family, cell in FAMILIES.items():
+    for family, cell in families().items():
         assert compiled[cell].backend == "fused", cell
         assert family in compiled[cell].kernels, (cell, compiled[cell])
 
@@ -161,7 +163,7 @@ def test_the_log_names_the_backend_that_runs_without_a_compiler(uncompiled: dict
         check_log(cell, found)
         assert not found.kernels, (cell, found)
         assert found.backend == "fused" or not found.twins, (cell, found)
-    for family, cell in FAMILIES.items():
+    for family, cell in families().items():
         found = uncompiled[cell]
         assert family in found.twins if found.backend == "fused" else "false" in str(found.messages), (cell, found)
 
@@ -170,7 +172,7 @@ def test_one_line_says_why_a_kernel_does_not_run(uncompiled: dict[str, Observed]
     lines = [line for found in uncompiled.values() for line in found.missing]
     assert len(lines) == len({*lines})  # once for each kernel
     assert all("false failed: status 1; PyTorch runs instead, with other last digits" in line for line in lines)
-    for family, cell in FAMILIES.items():
+    for family, cell in families().items():
         of_cell = [line for line in uncompiled[cell].messages if "false failed: status 1" in line]
         of_family = [line for line in lines if f"The kernel {family} " in line]  # also by another cell of the family
         assert len(of_cell or of_family) == 1, (cell, of_cell, of_family)
