@@ -631,7 +631,7 @@ def best_steps(task: Task) -> list[int]:
     return [step for name, step in kept if name == "best.ckpt"]
 
 
-@pytest.mark.one_of(17)
+@pytest.mark.one_of(20)
 @pytest.mark.parametrize(
     ("task", "name"),
     [(task, name) for task in TASKS for name in option_names(task) if not is_without_effect(task, name)],
@@ -662,7 +662,7 @@ def test_every_offer_names_a_function_with_a_docstring(task: str) -> None:
             assert function.__doc__, name
 
 
-@pytest.mark.one_of(7)
+@pytest.mark.one_of(8)
 @every_class
 def test_invalid_values_are_refused_with_their_full_key(task: str) -> None:
     shared(task)  # skips without the corpus

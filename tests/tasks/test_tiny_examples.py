@@ -38,6 +38,7 @@ def found_in(section: DictConfig, names: object) -> dict[str, object]:
     return {name: plain[name] for name in names}
 
 
+@pytest.mark.slow
 def test_every_model_names_options_that_it_has() -> None:  # of tasks, their contract checks it
     named = {model: small_of("model", model) for model in choices("model")}
     at_least(60, filter(None, named.values()))
@@ -72,6 +73,7 @@ def test_what_the_command_line_says_has_priority_and_what_a_row_of_a_table_says_
     assert compose_config("debug=overfit", "task=copy").task.delay == compose_config("task=copy").task.delay
 
 
+@pytest.mark.slow
 def test_a_sweep_has_the_tiny_example_of_each_of_its_tasks(tmp_path: Path) -> None:
     words = ("-m", "debug=small", "task=copy,recall", "model=gru", "threads=1", "trainer.accelerator=cpu")
     outcome = invoke(*words, "trainer.max_steps=2", f"hydra.sweep.dir={tmp_path}")
