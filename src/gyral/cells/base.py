@@ -86,6 +86,17 @@ class RecurrentCell(MaskedModule, ABC):
         self.input_size = input_size
         self.output_size = hidden_size if output_size is None else check_integer("output_size", output_size)
 
+    def reset_parameters(self) -> None:
+        """Reset all parameters: here those of the modules that the cell is made of, in their order.
+
+        Raises:
+            NotImplementedError: The cell has parameters of its own, and has to reset them itself.
+        """
+        if self._parameters:
+            raise NotImplementedError(f"{type(self).__name__} has no reset_parameters")
+        for module in self.children():
+            module.reset_parameters()  # type: ignore[operator]
+
     @abstractmethod
     def init_state(self, batch_size: int) -> State:
         """Return the state before the first step, every leaf (B, …), on the cell's device.
@@ -142,8 +153,11 @@ class RecurrentCell(MaskedModule, ABC):
         """
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        """Return the reason why `fused` does not support these options, device or dtype, or None if it does."""
-        return f"{type(self).__name__} has no fused path"
+        """Return the reason why `fused` does not support these options, device or dtype, or None if it does.
+
+        Without this method, `fused` supports everything.
+        """
+        return None if type(self).fused is not RecurrentCell.fused else f"{type(self).__name__} has no fused path"
 
     def fused(self, inputs: Any, state: State, lengths: Tensor | None, starts: Tensor | None) -> tuple[Tensor, State]:
         """Run the whole sequence (T, B, X) at once; see `gyral.nn.recurrent.Recurrent.forward`.

@@ -80,7 +80,6 @@ class ConvolutionCell(RecurrentCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters."""
         nn.init.xavier_uniform_(self.weight_ih)
         self.bias.zero_()
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.initialization import AUTHORS, draw_step_sizes_
+from gyral.cells.initialization import AUTHORS, draw_step_sizes_, draw_wide
 from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear, rms_norm
 from gyral.core.checks import check_boolean, check_choice
 from gyral.ops.autograd import outside_autocast
@@ -188,6 +188,4 @@ class ScalarRatesCell(DeltaRuleCell):
 @torch.no_grad()
 def draw_rates_(logarithms: Tensor, smallest: float) -> None:
     """Fill a tensor with logarithms of numbers that are uniform between a number and 16."""
-    dtype = torch.promote_types(logarithms.dtype, torch.float32)
-    drawn = torch.empty_like(logarithms, dtype=dtype).uniform_(smallest, LARGEST_RATE)
-    logarithms.copy_(drawn.clamp(min=math.exp(-20)).log())
+    logarithms.copy_(draw_wide(logarithms, smallest, LARGEST_RATE).clamp(min=math.exp(-20)).log())

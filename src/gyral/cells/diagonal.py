@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import HiddenState, RecurrentCell, State
+from gyral.cells.initialization import fan_in_uniform_
 from gyral.cells.masks import first_parameter
 from gyral.ops.diagonal import diagonal_scan, multiply
 from gyral.ops.sequences import zero_beyond
@@ -46,9 +47,6 @@ class DiagonalCell(RecurrentCell):
         hidden = multiply(decay, state.hidden.to(self.wide), self.is_complex) + values
         return self.read(hidden, projected, constants), HiddenState(hidden)
 
-    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        return None
-
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
@@ -83,12 +81,8 @@ class WidthPreservingCell(DiagonalCell):
         is_same = input_size == hidden_size
         self.weight_ih = None if is_same else nn.Parameter(torch.empty(hidden_size, input_size))
 
-    @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters."""
-        if self.weight_ih is not None:
-            bound = self.input_size**-0.5
-            self.weight_ih.uniform_(-bound, bound)
+        fan_in_uniform_(self.weight_ih)
 
     def enter(self, inputs: Tensor) -> Tensor:
         """Return x_t (…, N) in the dtype of the parameters."""

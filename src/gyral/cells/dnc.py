@@ -114,11 +114,6 @@ class DNCCell(SlotMemoryCell):
         memory = DNCMemory if equations == "paper" else DNCCodeMemory
         super().__init__(input_size, hidden_size, memory(slots, width, read_heads), controller)
 
-    def reset_parameters(self) -> None:
-        """Reset all parameters."""
-        self.controller.reset_parameters()  # type: ignore[operator]
-        self.interface.reset_parameters()
-
     def init_state(self, batch_size: int) -> State:
         slots, heads = self.slots, self.heads
         return self.State(

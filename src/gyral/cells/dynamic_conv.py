@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.convolution import ConvolutionCell
+from gyral.cells.initialization import fan_in_uniform_
 from gyral.ops.dropout import dropout_mask
 
 
@@ -58,13 +59,12 @@ class DynamicConvCell(ConvolutionCell):
         self.weight = nn.Parameter(torch.empty(self.heads * kernel_size, hidden_size))
         self.reset_parameters()
 
-    @torch.no_grad()
     def reset_parameters(self) -> None:
         super().reset_parameters()
         if self.initialization == "default":
             nn.init.xavier_uniform_(self.weight)
         else:
-            self.weight.uniform_(-(self.hidden_size**-0.5), self.hidden_size**-0.5)
+            fan_in_uniform_(self.weight)
 
     def sequence_constants(self, *shape: int) -> Tensor | None:
         """Return the factors (*shape, H, K) of the weights; None without dropout and in evaluation."""

@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from gyral.cells.initialization import uniform_
 from gyral.cells.unitary import EUNN, EUNNFactors, UnitaryCell, apply_eunn
 from gyral.core.checks import check_boolean
 from gyral.ops import unitary
@@ -71,11 +72,10 @@ class EURNNCell(UnitaryCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters according to `initialization`."""
         super().reset_parameters()
         self.eunn.reset_parameters()
         if self.initialization == "authors":
-            self.weight_ih.uniform_(-0.01, 0.01)
+            uniform_(self.weight_ih, 0.01)
 
     def operator(self) -> EUNNFactors:
         return self.eunn(None if self.is_complex else self.wide)

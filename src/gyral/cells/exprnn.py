@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from gyral.cells.initialization import uniform_
 from gyral.cells.unitary import UnitaryCell
 from gyral.core.checks import check_integer
 from gyral.core.errors import UserError
@@ -51,9 +52,9 @@ class ExpRNNCell(UnitaryCell):
         """Reset all parameters, and Q₀ to the identity."""
         super().reset_parameters()
         nn.init.kaiming_normal_(self.weight_ih, nonlinearity="relu")
-        self.bias.uniform_(-0.01, 0.01)
+        uniform_(self.bias, 0.01)
         self.generator.zero_()
-        self.generator.diagonal(1)[::2].uniform_(-math.pi, math.pi)
+        uniform_(self.generator.diagonal(1)[::2], math.pi)
         nn.init.eye_(self.base)
 
     def operator(self) -> Tensor:

@@ -75,7 +75,6 @@ class FastWeightsCell(RecurrentCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters."""
         nn.init.xavier_uniform_(self.weight_ih)
         self.bias.zero_()
         nn.init.eye_(self.weight_hh).mul_(self.recurrent_scale)

@@ -30,10 +30,6 @@ class Feedforward(RecurrentCell):
         self.activation = check_choice("activation", activation, tuple(ACTIVATIONS))
         self.linear = nn.Linear(input_size, hidden_size)
 
-    def reset_parameters(self) -> None:
-        """Reset all parameters."""
-        self.linear.reset_parameters()
-
     def init_state(self, batch_size: int) -> State:
         return self.State()
 

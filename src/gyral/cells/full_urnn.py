@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from gyral.cells.initialization import draw_wide, uniform_
 from gyral.cells.unitary import UnitaryCell
 from gyral.ops import unitary
 
@@ -67,15 +68,14 @@ class FullURNNCell(UnitaryCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters according to `initialization`."""
         super().reset_parameters()
-        size, device = self.hidden_size, self.generator.device
-        dtype = torch.promote_types(self.generator.dtype, torch.float32)  # no complex arithmetic in half precision
-        eigenvectors, _ = torch.linalg.qr(torch.randn(size, size, dtype=dtype.to_complex(), device=device))
-        angles = torch.empty(size, dtype=dtype, device=device).uniform_(-math.pi, math.pi)
+        # no complex arithmetic in half precision
+        normal = torch.randn_like(self.generator, dtype=self.wide.to_complex())
+        eigenvectors, _ = torch.linalg.qr(normal)
+        angles = draw_wide(self.bias, -math.pi, math.pi)
         self.generator.copy_(unitary.generator_of(eigenvectors, angles))
         if self.initialization == "authors":
-            self.bias.uniform_(-0.01, 0.01)
+            uniform_(self.bias, 0.01)
 
     def operator(self) -> Tensor:
         return unitary.unitary(self.generator)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, kernel_zoneout
-from gyral.cells.initialization import AUTHORS
+from gyral.cells.initialization import AUTHORS, uniform_
 from gyral.cells.layer_norm import LayerNorms
 from gyral.cells.subcell import SubCellMixin
 from gyral.cells.unitary import EUNN, apply_eunn
@@ -82,16 +82,14 @@ class GORUCell(RecurrentCell, SubCellMixin):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters according to `initialization`."""
         self.eunn.reset_parameters()
-        self.weight_ih.uniform_(-0.01, 0.01)
-        self.weight_hh.uniform_(-0.01, 0.01)
+        uniform_(self.weight_ih, 0.01)
+        uniform_(self.weight_hh, 0.01)
         reset, update, candidate = self.bias.chunk(3)
         reset.fill_(2.0)
         candidate.fill_(2.0)
         if self.initialization == "authors":
-            bound = math.sqrt(3 / self.hidden_size)
-            update.uniform_(-bound, bound)
+            uniform_(update, math.sqrt(3 / self.hidden_size))
         else:
             update.zero_()
         if isinstance(self.norm_gates, LayerNorms):

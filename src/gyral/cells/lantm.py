@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from gyral.cells.base import RecurrentCell
+from gyral.cells.initialization import uniform_
 from gyral.cells.inputs import MaskedInputs
 from gyral.cells.lstm import BEYOND_KERNELS, LSTMCell
 from gyral.cells.memory import Locations, MemoryCell
@@ -164,15 +165,13 @@ class LANTMCell(MemoryCell):
         self._initialize()
 
     def reset_parameters(self) -> None:
-        """Reset all parameters."""
         self.controller.reset_parameters()  # type: ignore[operator]
         self._initialize()
 
     @torch.no_grad()
     def _initialize(self) -> None:
-        bound = self.output_size**-0.5
         for parameter in (self.head_weight, self.head_bias):
-            nn.init.uniform_(parameter, -bound, bound)
+            uniform_(parameter, self.output_size**-0.5)
         write = self.split(self.head_bias).write
         for gate in (write.key_gate, write.step_gate):
             gate.fill_(self.write_gate_bias)

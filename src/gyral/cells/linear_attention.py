@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.cells.base import State
+from gyral.cells.initialization import fan_in_uniform_
 from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_integer
 from gyral.ops.autograd import outside_autocast
@@ -96,8 +97,7 @@ class MatrixMemoryCell(ConvolvedCell):
             elif parameter.dim() == 1:
                 parameter.fill_(1.0)
             else:
-                bound = parameter.shape[1] ** -0.5
-                parameter.uniform_(-bound, bound)
+                fan_in_uniform_(parameter)
 
     def init_state(self, batch_size: int) -> State:
         memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size, dtype=self.wide)
@@ -108,9 +108,6 @@ class MatrixMemoryCell(ConvolvedCell):
     @abstractmethod
     def read(self, outputs: Tensor, projected: Any, values: Any) -> Tensor:
         """Return the outputs of the heads (…, H V) for those of the operator (…, H, V)."""
-
-    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        return None
 
 
 class LinearAttentionCell(MatrixMemoryCell):

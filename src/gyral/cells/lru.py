@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.diagonal import WidthPreservingCell
+from gyral.cells.initialization import draw_wide
 from gyral.core.checks import check_integer, check_real
 from gyral.core.errors import OptionError
 from gyral.ops.scan import Shared
@@ -88,9 +89,8 @@ class LRUCell(WidthPreservingCell):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         super().reset_parameters()
-        # float32 at least, and not the ends of the range, whose logarithms are infinite
-        dtype = torch.promote_types(self.D.dtype, torch.float32)
-        uniform = torch.empty(2, self.state_size, dtype=dtype, device=self.D.device).uniform_(1e-6, 1 - 1e-6)
+        # not the ends of the range, whose logarithms are infinite
+        uniform = draw_wide(self.D, 1e-6, 1 - 1e-6, 2, self.state_size)
         squared = uniform[0] * (self.r_max**2 - self.r_min**2) + self.r_min**2
         self.nu_log.copy_(torch.log(-0.5 * torch.log(squared)))
         self.theta_log.copy_(torch.log(self.max_phase * uniform[1]))

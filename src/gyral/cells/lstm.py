@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import NO_MASKS, DropoutMasks, kernel_zoneout
-from gyral.cells.initialization import orthogonal_
+from gyral.cells.initialization import orthogonal_, uniform_
 from gyral.cells.layer_norm import LayerNorms
 from gyral.cells.subcell import SubCellMixin
 from gyral.cells.torch_layer import TorchLayer, TorchLayerCell
@@ -137,8 +137,7 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
     def _initialize(self) -> None:
         """Draw the parameters according to `initialization`; the layer has drawn its own for "torch"."""
         if self.weight_peephole is not None:
-            bound = 1 / math.sqrt(self.hidden_size) if self.initialization == "torch" else 0.0
-            nn.init.uniform_(self.weight_peephole, -bound, bound)
+            uniform_(self.weight_peephole, 1 / math.sqrt(self.hidden_size) if self.initialization == "torch" else 0.0)
         if self.initialization == "torch":
             return
         size = self.hidden_size
@@ -163,9 +162,9 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
             width = self.input_size + self.output_size + 4 * self.hidden_size
             if len(kernel) == self.proj_size:  # W_hr
                 width = sum(kernel.shape)
-            nn.init.uniform_(kernel, -1, 1).mul_(math.sqrt(6 / width))
+            uniform_(kernel, 1).mul_(math.sqrt(6 / width))
         else:
-            nn.init.uniform_(kernel, -0.02, 0.02)
+            uniform_(kernel, 0.02)
 
     def init_state(self, batch_size: int) -> State:
         return self.State(self.zeros(batch_size, self.output_size), self.zeros(batch_size, self.hidden_size))

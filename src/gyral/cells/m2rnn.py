@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.delta_rule import draw_rates_
-from gyral.cells.initialization import draw_step_sizes_
+from gyral.cells.initialization import draw_step_sizes_, fan_in_uniform_
 from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_boolean, check_integer, check_real
 from gyral.ops.autograd import outside_autocast
@@ -96,10 +96,7 @@ class M2RNNCell(ConvolvedCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters."""
-        for weight in (self.weight_ih, self.weight_conv):
-            if weight is not None:
-                weight.uniform_(-(weight.shape[1] ** -0.5), weight.shape[1] ** -0.5)
+        fan_in_uniform_(self.weight_ih, self.weight_conv)
         self.weight_hh.copy_(torch.eye(self.value_size, device=self.D.device))
         draw_rates_(self.A_log, 0.0)
         draw_step_sizes_(self.bias_dt)
@@ -120,13 +117,13 @@ class M2RNNCell(ConvolvedCell):
 
     def heads_of(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
         """Return q and k (…, G, K), and v (…, H, V)."""
-        q, k, v = (part.to(self.wide) for part in parts)
+        q, k, v = self.widen(*parts)
         q, k = (part.unflatten(-1, (self.key_heads, self.key_size)) for part in (q, k))
         return q, k, v.unflatten(-1, (self.heads, self.value_size))
 
     def forget(self, logits: Tensor) -> Tensor:
         """Return f (…, H) for δ."""
-        a_log, bias = self.A_log.to(self.wide), self.bias_dt.to(self.wide)
+        a_log, bias = self.widen(self.A_log, self.bias_dt)
         return torch.exp(-torch.exp(a_log) * F.softplus(logits + bias))
 
     def finish(self, read: Tensor, v: Tensor, gate: Tensor) -> Tensor:
@@ -140,13 +137,10 @@ class M2RNNCell(ConvolvedCell):
         q, k, v = self.heads_of(parts)
         forget = self.forget(projected.forget)
         with outside_autocast(v.device):
-            weight, memory = self.weight_hh.to(self.wide), state.memory.to(self.wide)
+            weight, memory = self.widen(self.weight_hh, state.memory)
             read, memory = naive.step(q, k, v, forget, weight, memory, self.clip)
         output = self.finish(read, v, projected.gate)
         return output, state._replace(memory=memory)
-
-    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        return None
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
@@ -155,7 +149,7 @@ class M2RNNCell(ConvolvedCell):
         parts, state = self.convolve(projected.values, state, lengths, starts)
         q, k, v = self.heads_of(parts)
         forget = self.forget(projected.forget)
-        weight, s0 = self.weight_hh.to(self.wide), state.memory.to(self.wide)
+        weight, s0 = self.widen(self.weight_hh, state.memory)
         read, memory = m2rnn(q, k, v, forget, weight, s0, clip=self.clip, lengths=lengths, starts=starts)
         outputs = self.finish(read, v, projected.gate)
         return zero_beyond(outputs, lengths), state._replace(memory=memory)

@@ -78,10 +78,6 @@ class MAGECell(GraphCell):
             raise OptionError("cell", type(self.cell).__name__, f"must have a hidden vector of size {hidden_size}")
         self.output_size = self.cell.output_size
 
-    def reset_parameters(self) -> None:
-        """Reset all parameters."""
-        self.cell.reset_parameters()  # type: ignore[operator]
-
     def init_state(self, batch_size: int) -> State:
         return self.State(self.cell.init_state(batch_size), *self.empty_memory(batch_size))
 

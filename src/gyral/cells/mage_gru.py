@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.graph import GraphCell
+from gyral.cells.initialization import uniform_
 from gyral.cells.inputs import LinkedInputs
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.errors import OptionError
@@ -108,10 +109,8 @@ class MAGEGRUCell(GraphCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters."""
         for weight in (self.weight_ih, self.weight_hh):
-            bound = (6 / (self.hidden_size + weight.shape[1])) ** 0.5
-            nn.init.uniform_(weight, -bound, bound)
+            uniform_(weight, (6 / (self.hidden_size + weight.shape[1])) ** 0.5)
         nn.init.zeros_(self.bias)
         if self.edge_attention:
             nn.init.xavier_uniform_(self.attention_ih)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.initialization import draw_step_sizes_
+from gyral.cells.initialization import draw_step_sizes_, fan_in_uniform_, uniform_
 from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_integer
 from gyral.ops.selective_scan import coefficients, selective_scan
@@ -82,11 +82,8 @@ class MambaCell(ConvolvedCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters."""
-        for weight in (self.weight_ih, self.weight_x, self.weight_dt, self.weight_conv):
-            bound = weight.shape[1] ** -0.5
-            weight.uniform_(-bound, bound)
-        self.bias_conv.uniform_(-bound, bound)  # that of weight_conv
+        fan_in_uniform_(self.weight_ih, self.weight_x, self.weight_dt, self.weight_conv)
+        uniform_(self.bias_conv, self.weight_conv.shape[1] ** -0.5)
         draw_step_sizes_(self.bias_dt)
         self.A_log.copy_(torch.log(torch.arange(1, self.state_size + 1, device=self.A_log.device)))
         self.D.fill_(1.0)
@@ -116,9 +113,6 @@ class MambaCell(ConvolvedCell):
         hidden = decay * state.hidden.to(self.wide) + values
         output = self.narrow((hidden * c.unsqueeze(1)).sum(2)) + self.D * u
         return output * F.silu(projected.gate), state._replace(hidden=hidden)
-
-    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        return None
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None

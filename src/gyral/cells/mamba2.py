@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.initialization import draw_step_sizes_
+from gyral.cells.initialization import draw_step_sizes_, uniform_
 from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear
 from gyral.core.checks import check_boolean, check_integer
 from gyral.core.errors import OptionError
@@ -89,8 +89,7 @@ class Mamba2Cell(LinearAttentionCell):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         super().reset_parameters()
-        bound = self.weight_conv.shape[1] ** -0.5
-        self.bias_conv.uniform_(-bound, bound)
+        uniform_(self.bias_conv, self.weight_conv.shape[1] ** -0.5)
         self.A_log.uniform_(*DECAY_RATES).log_()
         draw_step_sizes_(self.bias_dt)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
-from gyral.cells.initialization import draw_step_sizes_
+from gyral.cells.initialization import draw_step_sizes_, fan_in_uniform_
 from gyral.cells.linear_attention import Operands, linear, rms_norm, run_scan, run_step
 from gyral.core.checks import check_boolean, check_integer, check_real
 from gyral.core.errors import OptionError
@@ -123,10 +123,9 @@ class Mamba3Cell(RecurrentCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters."""
         for name, parameter in self.named_parameters():
             parameter.fill_(1 / self.rank if name in ("mimo_x", "mimo_o") else 1.0)
-        self.weight_ih.uniform_(-(self.input_size**-0.5), self.input_size**-0.5)
+        fan_in_uniform_(self.weight_ih)
         draw_step_sizes_(self.bias_dt)
 
     def init_state(self, batch_size: int) -> State:
@@ -192,9 +191,6 @@ class Mamba3Cell(RecurrentCell):
         read, memory = run_step(operands, self.spread(state.memory, 1))
         final = self.State(memory[:, :: self.rank], b, projected.u, angle)
         return self.finish(read, projected), final
-
-    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        return None
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None

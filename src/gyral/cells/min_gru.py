@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.diagonal import DiagonalCell
+from gyral.cells.initialization import fan_in_uniform_
 from gyral.ops.min_gated import coefficients, min_gated
 
 
@@ -34,11 +35,8 @@ class MinGRUCell(DiagonalCell):
         self.weight_ih = nn.Parameter(torch.empty(self.parts * hidden_size, input_size))
         self.reset_parameters()
 
-    @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters."""
-        bound = self.input_size**-0.5
-        self.weight_ih.uniform_(-bound, bound)
+        fan_in_uniform_(self.weight_ih)
 
     def project(self, inputs: Tensor) -> Tensor:
         return F.linear(inputs, self.weight_ih).to(self.wide)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.heads import heads_of_two
+from gyral.cells.initialization import uniform_
 from gyral.cells.linear_attention import MatrixMemoryCell, Operands, linear, run_scan, run_step
 from gyral.core.checks import check_integer, check_real
 from gyral.ops.sequences import zero_beyond
@@ -191,8 +192,7 @@ class MLSTMCell(StabilizedCell):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         super().reset_parameters()
-        bound = self.weight_conv.shape[1] ** -0.5
-        self.bias_conv.uniform_(-bound, bound)
+        uniform_(self.bias_conv, self.weight_conv.shape[1] ** -0.5)
         for weight in (self.weight_ih, self.weight_qkv):
             weight.normal_(std=(2 / (5 * self.input_size)) ** 0.5)
         self.weight_gates.zero_()

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from gyral.cells.base import RecurrentCell
+from gyral.cells.initialization import uniform_
 from gyral.cells.memory import SlotMemoryCell, head_names
 from gyral.core.checks import check_choice, check_integer
 from gyral.ops.slot_memory import NTMMemory
@@ -120,8 +121,7 @@ class NTMCell(SlotMemoryCell):
         self._initialize()
 
     def reset_parameters(self) -> None:
-        """Reset all parameters."""
-        self.controller.reset_parameters()  # type: ignore[operator]
+        self.controller.reset_parameters()
         self.interface.reset_parameters()
         self._initialize()
 
@@ -134,8 +134,7 @@ class NTMCell(SlotMemoryCell):
         if self.initial_memory == "learned_constant":
             nn.init.constant_(self.initial_values, CONSTANT_MEMORY)
         else:
-            bound = (self.slots + self.width) ** -0.5
-            nn.init.uniform_(self.initial_values, -bound, bound)
+            uniform_(self.initial_values, (self.slots + self.width) ** -0.5)
 
     def init_state(self, batch_size: int) -> State:
         weights = self.initial_weights.softmax(-1).expand(batch_size, -1, -1)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import DropoutMasks, RecurrentCell
-from gyral.cells.initialization import AUTHORS
+from gyral.cells.initialization import AUTHORS, uniform_
 from gyral.cells.layer_norm import LayerNorms
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.ops import gated
@@ -84,15 +84,14 @@ class ONLSTMCell(RecurrentCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters according to `initialization`."""
         is_authors = self.initialization == "authors"
         recurrent = self.hidden_size**-0.5
         inputs = self.input_size**-0.5 if is_authors else recurrent
-        self.weight_ih.uniform_(-inputs, inputs)
-        self.weight_hh.uniform_(-recurrent, recurrent)
-        self.bias.uniform_(-recurrent, recurrent)
+        uniform_(self.weight_ih, inputs)
+        uniform_(self.weight_hh, recurrent)
+        uniform_(self.bias, recurrent)
         if is_authors:  # they have one bias with the inputs and one with the hidden vector; this is their sum
-            self.bias.add_(torch.empty_like(self.bias).uniform_(-inputs, inputs))
+            self.bias.add_(uniform_(torch.empty_like(self.bias), inputs))
         if isinstance(self.norm_gates, LayerNorms):
             self.norm_gates.reset()
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.diagonal import WidthPreservingCell
+from gyral.cells.initialization import draw_wide
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.ops.diagonal import diagonal_scan
@@ -74,8 +75,7 @@ class RGLRUCell(WidthPreservingCell):
         super().reset_parameters()
         self.weight.normal_(std=self.block**-0.5)
         self.bias.zero_()
-        dtype = torch.promote_types(self.decay.dtype, torch.float32)
-        squared = torch.empty(self.decay.shape, dtype=dtype, device=self.decay.device).uniform_(0.9**2, 0.999**2)
+        squared = draw_wide(self.decay, 0.9**2, 0.999**2)
         self.decay.copy_(torch.log(torch.expm1(-0.5 * torch.log(squared))))
 
     def init_state(self, batch_size: int) -> State:

@@ -96,7 +96,6 @@ class RotationScanCell(RecurrentCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters."""
         for block in self.weight_ih.split(self.hidden_size):
             orthogonal_(block)
         self.bias.fill_(1.0)
@@ -130,9 +129,6 @@ class RotationScanCell(RecurrentCell):
     def normalize(self, hidden: Tensor) -> Tensor:
         """Return the outputs for h (…, N)."""
         return self.narrow(hidden if self.eta is None else self.eta * direction(hidden).unit)
-
-    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        return None
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None

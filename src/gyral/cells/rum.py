@@ -123,7 +123,6 @@ class RUMCell(RecurrentCell, SubCellMixin):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters according to `initialization`."""
         size = self.hidden_size
         widths = [size] if self.initialization == "one_block" else [size // 2, size - size // 2]
         for recurrent, inputs in zip(self.weight_hh.split(size), self.weight_ih.split(size), strict=False):

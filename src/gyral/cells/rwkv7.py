@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.heads import heads_of_two
-from gyral.cells.initialization import orthogonal_
+from gyral.cells.initialization import fan_in_uniform_, orthogonal_, uniform_
 from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
@@ -134,18 +134,13 @@ class RWKV7Cell(LinearAttentionCell):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         deep, width = self.layer / max(1, self.layers - 1), self.width
-        options: dict[str, Any] = {
-            "device": self.r_k.device,
-            "dtype": torch.promote_types(self.r_k.dtype, torch.float32),
-        }
-        if self.weight_ih is not None:
-            self.weight_ih.uniform_(-(self.input_size**-0.5), self.input_size**-0.5)
+        options: dict[str, Any] = {"device": self.r_k.device, "dtype": self.wide}
+        fan_in_uniform_(self.weight_ih)
         place = torch.arange(width, **options) / width
         for mix, slope in zip(self.mix, SLOPES, strict=True):
             mix.copy_(1 - place ** (slope * (1 - self.layer / self.layers)))
-        bound = width**-0.5
         for weight, scale in ((self.weight_r, 0.5), (self.weight_k, 0.05), (self.weight_v, 0.5)):
-            weight.uniform_(-scale * bound, scale * bound)
+            uniform_(weight, scale * width**-0.5)
         for name in "wag":
             getattr(self, f"weight_{name}1").zero_()
             orthogonal_(getattr(self, f"weight_{name}2")).mul_(0.1)

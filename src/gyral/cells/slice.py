@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
+from gyral.cells.initialization import fan_in_uniform_
 from gyral.core.checks import check_integer, check_real
 from gyral.ops.block_scan import block_scan, step
 
@@ -66,11 +67,10 @@ class SLiCECell(RecurrentCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters."""
         deviation = 0.1 / (self.block_size * (self.input_size + 1)) ** 0.5
         self.weight_ih.normal_(std=deviation)
         self.bias.normal_(std=deviation)
-        self.weight_initial.uniform_(-(self.input_size**-0.5), self.input_size**-0.5)
+        fan_in_uniform_(self.weight_initial)
         self.bias_initial.zero_()
 
     def init_state(self, batch_size: int) -> State:
@@ -93,9 +93,6 @@ class SLiCECell(RecurrentCell):
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
         hidden = step(projected.change, projected.initial, state.hidden.to(self.wide), state.fresh > 0)
         return self.narrow(hidden), self.State(hidden, torch.zeros_like(state.fresh))
-
-    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        return None
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None

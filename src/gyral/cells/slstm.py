@@ -1,7 +1,6 @@
 """sLSTM: an LSTM with exponential gates and a normalizer."""
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.heads import heads_of_two
+from gyral.cells.initialization import fan_in_uniform_, uniform_
 from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_integer, check_real
 from gyral.ops.sequences import zero_beyond
@@ -88,13 +88,9 @@ class SLSTMCell(ConvolvedCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters."""
-        if self.weight_ih is not None:
-            self.weight_ih.uniform_(-(self.input_size**-0.5), self.input_size**-0.5)
+        fan_in_uniform_(self.weight_ih, self.weight_conv)
         if self.weight_conv is not None:
-            bound = self.weight_conv.shape[1] ** -0.5
-            self.weight_conv.uniform_(-bound, bound)
-            self.bias_conv.uniform_(-bound, bound)
+            uniform_(self.bias_conv, self.weight_conv.shape[1] ** -0.5)
         self.weight_gates.normal_(std=math.sqrt(0.4 / self.hidden_size))
         self.weight_hh.zero_()
         self.bias.zero_()
@@ -127,28 +123,17 @@ class SLSTMCell(ConvolvedCell):
 
     def step(self, projected: Tensor, state: State, constants: object) -> tuple[Tensor, State]:
         (active,), state = self.convolve_step(projected, state)
-        gates, weight, *before = self.widened(self.gates(projected, active), state)
-        hidden, cell, normalizer, scale = self.narrowed(naive.step(gates, weight, naive.State(*before)))
-        return self.finish(hidden), self.State(hidden, cell, normalizer, scale, state.window)
-
-    def widened(self, gates: Tensor, state: State) -> list[Tensor]:
-        """Return gates, recurrent weights and state in float32, or float64 if they are: gates are exponentials."""
-        dtype = torch.promote_types(gates.dtype, torch.float32)
-        return [tensor.to(dtype) for tensor in (gates, self.weight_hh, *state[:4])]
-
-    def narrowed(self, tensors: Iterable[Tensor]) -> list[Tensor]:
-        """Return tensors in the dtype of the parameters."""
-        return [tensor.to(self.bias.dtype) for tensor in tensors]
-
-    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        return None
+        # not in half precision: gates are exponentials
+        gates, weight, *before = self.widen(self.gates(projected, active), self.weight_hh, *state[:4])
+        hidden, *others = (leaf.to(self.bias.dtype) for leaf in naive.step(gates, weight, naive.State(*before)))
+        return self.finish(hidden), self.State(hidden, *others, state.window)
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         entered = self.project(inputs)
         (active,), state = self.convolve(entered, state, lengths, starts)
-        found = slstm(*self.widened(self.gates(entered, active), state), lengths=lengths, starts=starts)
-        outputs, hidden, cell, normalizer, scale = self.narrowed(found)
-        outputs = zero_beyond(self.finish(outputs), lengths)
-        return outputs, self.State(hidden, cell, normalizer, scale, state.window)
+        parts = self.widen(self.gates(entered, active), self.weight_hh, *state[:4])
+        found = slstm(*parts, lengths=lengths, starts=starts)
+        outputs, *final = (leaf.to(self.bias.dtype) for leaf in found)
+        return zero_beyond(self.finish(outputs), lengths), self.State(*final, state.window)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, kernel_zoneout
-from gyral.cells.initialization import AUTHORS
+from gyral.cells.initialization import AUTHORS, uniform_
 from gyral.cells.subcell import SubCellMixin
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.compat import assume_constant_result
@@ -62,11 +62,10 @@ class EUNN(nn.Module):
             self.phi = nn.Parameter(torch.empty(pairing.pairs))
             self.omega = nn.Parameter(torch.empty(size))
 
-    @torch.no_grad()
     def reset_parameters(self) -> None:
         """Reset all angles."""
         for angles in self.parameters():
-            angles.uniform_(-math.pi, math.pi)
+            uniform_(angles, math.pi)
 
     def forward(self, dtype: torch.dtype | None = None) -> "EUNNFactors":
         """Return the factors of the matrix, for `apply_eunn`, in a dtype, of a real matrix; None: of the angles."""
@@ -144,12 +143,10 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters according to `initialization`."""
         nn.init.xavier_uniform_(self.weight_ih)
         self.bias.zero_()
         if self.initial_state is not None:
-            bound = math.sqrt(1.5 / self.hidden_size)
-            self.initial_state.uniform_(-bound, bound)
+            uniform_(self.initial_state, math.sqrt(1.5 / self.hidden_size))
 
     @abstractmethod
     def operator(self) -> Any:

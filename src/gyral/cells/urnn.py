@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from gyral.cells.initialization import uniform_
 from gyral.cells.unitary import UnitaryCell
 from gyral.ops import unitary
 
@@ -82,11 +83,11 @@ class URNNCell(UnitaryCell):
     def reset_parameters(self) -> None:
         """Reset all parameters, and draw Π again, according to `initialization`."""
         super().reset_parameters()
-        self.angles.uniform_(-math.pi, math.pi)
-        self.axes.uniform_(-1, 1)
+        uniform_(self.angles, math.pi)
+        uniform_(self.axes, 1)
         self.permutation.copy_(torch.randperm(self.hidden_size, device=self.permutation.device))
         if self.initialization == "authors":
-            self.bias.uniform_(-0.01, 0.01)
+            uniform_(self.bias, 0.01)
             self.axes.mul_(math.sqrt(3 / (self.hidden_size + 1)))
 
     def operator(self) -> Operator:

@@ -72,7 +72,6 @@ class WeiNetCell(RecurrentCell):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Reset all parameters."""
         for weight in (self.weight_ih, self.weight_hh):
             for kernel in weight.split(self.hidden_size):
                 nn.init.xavier_uniform_(kernel)
