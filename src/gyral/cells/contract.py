@@ -17,23 +17,29 @@ from gyral.ops.scan import is_shared
 STEPS, ROWS = 2, 3  # of the sequence on which a cell is tried
 
 
-def make_cell(factory: Any, input_size: int, option: str = "cell_factory", **sizes: int) -> RecurrentCell:
+def make_cell(
+    factory: Any, input_size: int, option: str = "cell_factory", sized_by: str = "hidden_size", **sizes: int
+) -> RecurrentCell:
     """Return a cell from its factory; of a cell that is not Gyral's, check what its methods return.
 
     Args:
         factory: A class of cells, or a function that makes a cell.
         input_size: First argument of the factory.
         option: Name of the option with the factory.
+        sized_by: Name of the option that determines the hidden size, if `sizes` has one.
         **sizes: Further arguments of the factory.
 
     Raises:
-        OptionError: The factory is something else.
+        OptionError: The factory is something else, or also sets a hidden size.
         UserError: It makes no cell, or a cell without parameters or with a method that does not return what it must.
     """
     if not callable(factory) or isinstance(factory, nn.Module):
         given = type(factory).__name__ if callable(factory) else factory
         example = "functools.partial(gyral.RUMCell, lambd=1.0)"
         raise OptionError(option, given, f"must be a class of cells or a function that makes a cell, such as {example}")
+    own = getattr(factory, "keywords", {}).get("hidden_size")
+    if own is not None and "hidden_size" in sizes:
+        raise OptionError(f"{option}.hidden_size", own, f"{sized_by} determines the size of the cell; set it")
     cell = factory(input_size, **sizes)
     name = f"{type(cell).__module__}.{type(cell).__name__}"
     if not isinstance(cell, RecurrentCell):

@@ -61,11 +61,11 @@ class ConvolutionCell(RecurrentCell):
         input_size: int,
         hidden_size: int,
         *,
-        kernel_size: int,
-        heads: int | None,
-        weight_dropout: float,
-        softmax: bool,
-        initialization: str,
+        kernel_size: int = 31,
+        heads: int | None = None,
+        weight_dropout: float = 0.0,
+        softmax: bool = True,
+        initialization: str = "default",
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.kernel_size = check_integer("kernel_size", kernel_size, minimum=2)
@@ -77,6 +77,12 @@ class ConvolutionCell(RecurrentCell):
         self.initialization = check_choice("initialization", initialization, AUTHORS)
         self.weight_ih = nn.Parameter(torch.empty(2 * hidden_size, input_size))
         self.bias = nn.Parameter(torch.empty(2 * hidden_size))
+        self.weight = nn.Parameter(torch.empty(self.weight_shape()))
+        self.reset_parameters()
+
+    @abstractmethod
+    def weight_shape(self) -> tuple[int, int]:
+        """Return the shape of the parameter `weight`, which determines the weights of a window."""
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -20,6 +20,8 @@ class DeltaNetCell(ScalarRatesCell):
         >>> layer = DeltaNet(16, 64, heads=2)
     """
 
+    has_decay = False
+
     def __init__(
         self,
         input_size: int,
@@ -37,10 +39,8 @@ class DeltaNetCell(ScalarRatesCell):
             hidden_size,
             heads=heads,
             key_size=key_size,
-            micro_steps=1,
             kernel_size=kernel_size,
             negative_eigenvalues=negative_eigenvalues,
             initialization=initialization,
             gate=gate,
-            decay=False,
         )

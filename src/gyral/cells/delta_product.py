@@ -1,7 +1,7 @@
 """DeltaProduct: several steps of the delta rule for each input."""
 
 from gyral.cells.delta_rule import ScalarRatesCell
-from gyral.core.checks import check_integer
+from gyral.core.checks import check_boolean, check_integer
 
 
 class DeltaProductCell(ScalarRatesCell):
@@ -25,6 +25,8 @@ class DeltaProductCell(ScalarRatesCell):
         >>> layer = DeltaProduct(16, 64, micro_steps=3)
     """
 
+    values_per_key = 2
+
     def __init__(
         self,
         input_size: int,
@@ -39,18 +41,15 @@ class DeltaProductCell(ScalarRatesCell):
         gate: bool = True,
         initialization: str = "default",
     ) -> None:
+        self.micro_steps = check_integer("micro_steps", micro_steps)
+        self.has_decay = check_boolean("decay", decay)
         super().__init__(
             input_size,
             hidden_size,
             heads=heads,
             key_size=key_size,
-            micro_steps=check_integer("micro_steps", micro_steps),
             kernel_size=kernel_size,
             negative_eigenvalues=negative_eigenvalues,
             initialization=initialization,
             gate=gate,
-            decay=decay,
         )
-
-    def default_key_size(self) -> int:
-        return -(-self.value_size // 2)

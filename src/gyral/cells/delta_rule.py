@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -53,8 +53,7 @@ class DeltaRuleCell(LinearAttentionCell):
 
     Args:
         heads: H.
-        key_size: K; see `default_key_size` if None.
-        micro_steps: n.
+        key_size: K; ⌈V / `values_per_key`⌉ if None.
         kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
         negative_eigenvalues: Whether e, or β of cells with one rate, is twice as large, so that eigenvalues of the
             transition of S lie in (−1, 1) instead of (0, 1), which parity and permutations need (Grazzi et al., ICLR
@@ -62,32 +61,41 @@ class DeltaRuleCell(LinearAttentionCell):
         gate: Whether there is a gate.
         initialization: Of matrices and of the convolution; "default": uniform in ±1/√columns, as `torch.nn.Linear`;
             "authors": normal with deviation 0.02, as the published models, whose widths are above 1,000.
+
+    Attributes:
+        micro_steps: n.
     """
+
+    micro_steps = 1
 
     def __init__(
         self,
         input_size: int,
         hidden_size: int,
         *,
-        heads: int,
-        key_size: int | None,
-        micro_steps: int,
-        kernel_size: int | None,
-        negative_eigenvalues: bool,
-        gate: bool,
-        initialization: str,
+        heads: int = 4,
+        key_size: int | None = None,
+        kernel_size: int | None = 4,
+        negative_eigenvalues: bool = False,
+        gate: bool = True,
+        initialization: str = "default",
     ) -> None:
         super().__init__(input_size, hidden_size, heads=heads, key_size=key_size)
-        self.micro_steps = micro_steps
         self.negative_eigenvalues = check_boolean("negative_eigenvalues", negative_eigenvalues)
         self.has_gate = check_boolean("gate", gate)
         self.initialization = check_choice("initialization", initialization, AUTHORS)
         keys = self.heads * self.key_size
-        sizes = keys, micro_steps * keys, micro_steps * self.width  # of q, k and v
+        sizes = keys, self.micro_steps * keys, self.micro_steps * self.width  # of q, k and v
         self.rows = self.further_rows()
         self.weight_ih = nn.Parameter(torch.empty(sum(sizes) + sum(self.rows.values()), input_size))
         self.weight_norm = nn.Parameter(torch.empty(self.value_size))
         self.create_convolution(sizes, kernel_size)
+        self.create_rates()
+        self.reset_parameters()
+
+    @abstractmethod
+    def create_rates(self) -> None:
+        """Create the parameters that rates, decay and gate have besides W_ih."""
 
     @abstractmethod
     def further_rows(self) -> dict[str, int]:
@@ -150,19 +158,16 @@ class ScalarRatesCell(DeltaRuleCell):
     uniform in [0, 16]; `bias_dt` (H,), the inverse of softplus at step sizes whose logarithm is uniform in
     [log 0.001, log 0.1]; `weight_norm` (V,), one.
 
-    Args:
-        decay: Whether there is a decay.
+    Attributes:
+        has_decay: Whether there is a decay.
     """
 
     dynamics = ("A_log", "bias_dt")
+    has_decay = True
 
-    @abstractmethod  # a subclass names the options
-    def __init__(self, input_size: int, hidden_size: int, *, decay: bool, **options: Any) -> None:
-        self.has_decay = check_boolean("decay", decay)
-        super().__init__(input_size, hidden_size, **options)
-        self.A_log = nn.Parameter(torch.empty(self.heads)) if decay else None
-        self.bias_dt = nn.Parameter(torch.empty(self.heads)) if decay else None
-        self.reset_parameters()
+    def create_rates(self) -> None:
+        self.A_log = nn.Parameter(torch.empty(self.heads)) if self.has_decay else None
+        self.bias_dt = nn.Parameter(torch.empty(self.heads)) if self.has_decay else None
 
     def further_rows(self) -> dict[str, int]:
         decay, gate = self.heads * self.has_decay, self.width * self.has_gate

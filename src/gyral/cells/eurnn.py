@@ -58,17 +58,13 @@ class EURNNCell(UnitaryCell):
         recurrent_dropout: float = 0.0,
         initialization: str = "default",
     ) -> None:
-        check_boolean("is_complex", is_complex)
+        self.is_complex, self._capacity = check_boolean("is_complex", is_complex), capacity
         super().__init__(
-            input_size,
-            hidden_size,
-            is_complex=is_complex,
-            zoneout=zoneout,
-            recurrent_dropout=recurrent_dropout,
-            initialization=initialization,
+            input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout, initialization=initialization
         )
-        self.eunn = EUNN(hidden_size, capacity, is_complex)
-        self.reset_parameters()
+
+    def create_operator(self) -> None:
+        self.eunn = EUNN(self.hidden_size, self._capacity, self.is_complex)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

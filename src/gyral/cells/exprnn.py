@@ -35,17 +35,17 @@ class ExpRNNCell(UnitaryCell):
     """
 
     dynamics = ("generator",)
+    is_complex = False
     base: Tensor
 
     def __init__(
         self, input_size: int, hidden_size: int, *, zoneout: float = 0.0, recurrent_dropout: float = 0.0
     ) -> None:
-        super().__init__(
-            input_size, hidden_size, is_complex=False, zoneout=zoneout, recurrent_dropout=recurrent_dropout
-        )
-        self.generator = nn.Parameter(torch.empty(hidden_size, hidden_size))
-        self.register_buffer("base", torch.empty(hidden_size, hidden_size))
-        self.reset_parameters()
+        super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
+
+    def create_operator(self) -> None:
+        self.generator = nn.Parameter(torch.empty(self.hidden_size, self.hidden_size))
+        self.register_buffer("base", torch.empty(self.hidden_size, self.hidden_size))
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

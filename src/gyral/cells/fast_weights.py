@@ -1,19 +1,61 @@
 """Recurrent network with fast weights (FW-LN)."""
 
+from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import AssociativeState, DropoutMasks, RecurrentCell, kernel_zoneout
+from gyral.cells.base import AssociativeState, DropoutMasks, RecurrentCell
 from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.ops import fast_weights
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 
-class FastWeightsCell(RecurrentCell):
+class MemoryNetworkCell(RecurrentCell):
+    """Base class of cells with a hidden vector and a memory (B, N, N), which `gyral.ops.fast_weights` runs."""
+
+    norm: nn.Module
+    layer_norm_eps: float
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias: Tensor
+
+    def init_state(self, batch_size: int) -> AssociativeState:
+        size = self.hidden_size
+        return AssociativeState(self.zeros(batch_size, size), self.zeros(batch_size, size, size))
+
+    @abstractmethod
+    def kernel_options(self) -> dict[str, Any]:
+        """Return the kind and the numbers that `gyral.ops.fast_weights.fast_weights` needs."""
+
+    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
+        return fast_weights.unsupported_reason(self.bias)
+
+    def fused(
+        self, inputs: Tensor, state: AssociativeState, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, AssociativeState]:
+        norm, options = self.norm, {**self.kernel_options(), **self.kernel_masks(self.draw_masks(*inputs.shape[:2]))}
+        weights = self.weight_ih, self.bias, self.weight_hh
+        gains = torch.stack((norm.weight, norm.bias)) if isinstance(norm, nn.LayerNorm) else None
+        outputs, hidden, memory = fast_weights.fast_weights(
+            options.pop("kind"),
+            inputs,
+            *weights,
+            gains,
+            *state,
+            lengths=lengths,
+            starts=starts,
+            epsilon=self.layer_norm_eps,
+            **options,
+        )
+        return outputs, AssociativeState(hidden, memory)
+
+
+class FastWeightsCell(MemoryNetworkCell):
     """Recurrent network with fast weights.
 
     FW-LN (Ba et al., "Using fast weights to attend to the recent past", NIPS 2016):
@@ -80,10 +122,6 @@ class FastWeightsCell(RecurrentCell):
         nn.init.eye_(self.weight_hh).mul_(self.recurrent_scale)
         self.norm.reset_parameters()
 
-    def init_state(self, batch_size: int) -> AssociativeState:
-        size = self.hidden_size
-        return AssociativeState(self.zeros(batch_size, size), self.zeros(batch_size, size, size))
-
     def project(self, inputs: Tensor) -> Tensor:
         return F.linear(inputs, self.weight_ih, self.bias)
 
@@ -110,28 +148,5 @@ class FastWeightsCell(RecurrentCell):
             hidden = activation(self.norm(drive + read(hidden)))
         return self.apply_zoneout(hidden, old, constants)
 
-    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        return fast_weights.unsupported_reason(self.bias)
-
-    def fused(
-        self, inputs: Tensor, state: AssociativeState, lengths: Tensor | None, starts: Tensor | None
-    ) -> tuple[Tensor, AssociativeState]:
-        masks = self.draw_masks(*inputs.shape[:2])
-        outputs, hidden, memory = fast_weights.fast_weights(
-            self.activation,
-            inputs,
-            self.weight_ih,
-            self.bias,
-            self.weight_hh,
-            torch.stack((self.norm.weight, self.norm.bias)),
-            *state,
-            keep=kernel_zoneout(masks.zoneout, self.zoneout),
-            drop=None if masks.recurrent_dropout is None else masks.recurrent_dropout.value,
-            lengths=lengths,
-            starts=starts,
-            epsilon=self.layer_norm_eps,
-            decay=self.decay,
-            rate=self.rate,
-            inner_steps=self.inner_steps,
-        )
-        return outputs, AssociativeState(hidden, memory)
+    def kernel_options(self) -> dict[str, Any]:
+        return {"kind": self.activation, "decay": self.decay, "rate": self.rate, "inner_steps": self.inner_steps}

@@ -11,7 +11,6 @@ from gyral.cells.contract import make_cell
 from gyral.cells.masks import first_parameter
 from gyral.cells.subcell import SubCellMixin
 from gyral.core.checks import check_integer, check_real
-from gyral.core.errors import OptionError
 from gyral.ops import fast_slow
 from gyral.ops.dropout import dropout_mask
 
@@ -95,15 +94,9 @@ class FSRNNCell(RecurrentCell):
         super().__init__(input_size, hidden_size)
         check_integer("num_fast", num_fast, minimum=2, maximum=MAX_FAST)
         slow_size = hidden_size if slow_size is None else check_integer("slow_size", slow_size)
-        for name, factory, size in (("fast", fast, "hidden_size"), ("slow", slow, "slow_size")):
-            if "hidden_size" in getattr(factory, "keywords", {}):
-                width = factory.keywords["hidden_size"]  # type: ignore[attr-defined]
-                raise OptionError(
-                    f"{name}.hidden_size", width, f"{size} determines the size of the {name} cells; set that"
-                )
         self.dropout = check_real("dropout", dropout, minimum=0, below=1)
         first = make_cell(fast, input_size, "fast", hidden_size=hidden_size)
-        self.slow = make_cell(slow, first.output_size, "slow", hidden_size=slow_size)
+        self.slow = make_cell(slow, first.output_size, "slow", "slow_size", hidden_size=slow_size)
         second = fast(self.slow.output_size, hidden_size=hidden_size)
         others = [fast(1, hidden_size=hidden_size) for _ in range(num_fast - 2)]
         self.fast = nn.ModuleList([first, second, *others])

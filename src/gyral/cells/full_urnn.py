@@ -30,8 +30,6 @@ class FullURNNCell(UnitaryCell):
         hidden_size: N ≥ 1 complex units; the output is 2N wide.
         initialization: "default": b = 0. "authors": b is uniform in ±0.01, as in the authors' code (stwisdom/urnn on
             GitHub).
-        learned_initial_state: Whether z_0 is a parameter, uniform in ±√(3/(2N)) at the start, as in the authors' code,
-            instead of zero.
 
     Example:
         >>> import torch
@@ -44,27 +42,8 @@ class FullURNNCell(UnitaryCell):
 
     dynamics = ("generator",)
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        zoneout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        initialization: str = "default",
-        learned_initial_state: bool = False,
-    ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            is_complex=True,
-            zoneout=zoneout,
-            recurrent_dropout=recurrent_dropout,
-            initialization=initialization,
-            learned_initial_state=learned_initial_state,
-        )
-        self.generator = nn.Parameter(torch.empty(hidden_size, hidden_size))
-        self.reset_parameters()
+    def create_operator(self) -> None:
+        self.generator = nn.Parameter(torch.empty(self.hidden_size, self.hidden_size))
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

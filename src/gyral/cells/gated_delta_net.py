@@ -21,30 +21,4 @@ class GatedDeltaNetCell(ScalarRatesCell):
         >>> layer = GatedDeltaNet(16, 64, key_size=8)
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        heads: int = 4,
-        key_size: int | None = None,
-        kernel_size: int | None = 4,
-        negative_eigenvalues: bool = False,
-        gate: bool = True,
-        initialization: str = "default",
-    ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            heads=heads,
-            key_size=key_size,
-            micro_steps=1,
-            kernel_size=kernel_size,
-            negative_eigenvalues=negative_eigenvalues,
-            initialization=initialization,
-            gate=gate,
-            decay=True,
-        )
-
-    def default_key_size(self) -> int:
-        return -(-self.value_size // 2)
+    values_per_key = 2

@@ -53,6 +53,7 @@ class GLACell(LinearAttentionCell):
     """
 
     dynamics = ("bias_decay",)
+    values_per_key = 2
 
     def __init__(
         self,
@@ -77,9 +78,6 @@ class GLACell(LinearAttentionCell):
         self.weight_norm = nn.Parameter(torch.empty(self.value_size))
         self.create_convolution([keys, keys, values], kernel_size)
         self.reset_parameters()
-
-    def default_key_size(self) -> int:
-        return -(-self.value_size // 2)
 
     def project(self, inputs: Tensor) -> Projected:
         *others, of_decay = self.weight_ih.split(self.sizes)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, kernel_zoneout
+from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell
 from gyral.cells.initialization import AUTHORS, uniform_
 from gyral.cells.layer_norm import LayerNorms
 from gyral.cells.subcell import SubCellMixin
@@ -144,8 +144,7 @@ class GORUCell(RecurrentCell, SubCellMixin):
     def _kernel_options(self, masks: DropoutMasks) -> dict[str, Any]:
         return {
             "kind": "normalized_goru" if isinstance(self.norm_gates, LayerNorms) else "goru",
-            "keep": kernel_zoneout(masks.zoneout, self.zoneout),
-            "drop": None if masks.recurrent_dropout is None else masks.recurrent_dropout.value,
+            **self.kernel_masks(masks),
             "units": self.hidden_size,
             "epsilon": self.layer_norm_eps,
         }

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from gyral.cells.base import NO_MASKS, DropoutMasks, HiddenState
-from gyral.cells.torch_layer import TorchLayer, TorchLayerCell
-from gyral.core.checks import check_boolean, check_integer
+from gyral.cells.torch_layer import TorchLayerCell
 
 
 class GRUCell(TorchLayerCell):
@@ -26,7 +25,6 @@ class GRUCell(TorchLayerCell):
     Parameters: see `gyral.cells.torch_layer.TorchLayerCell`; every weight and bias is uniform in ±1/√N.
 
     Args:
-        bias: Whether the gates have biases.
 
     Example:
         >>> import torch
@@ -52,10 +50,11 @@ class GRUCell(TorchLayerCell):
         zoneout: float = 0.0,
         recurrent_dropout: float = 0.0,
     ) -> None:
-        check_integer("input_size", input_size)
-        check_integer("hidden_size", hidden_size)
         super().__init__(
-            TorchLayer("GRU", input_size, hidden_size, bias=check_boolean("bias", bias)),
+            "GRU",
+            input_size,
+            hidden_size,
+            bias=bias,
             layer_norm=layer_norm,
             layer_norm_eps=layer_norm_eps,
             zoneout=zoneout,
@@ -79,9 +78,6 @@ class GRUCell(TorchLayerCell):
         size = 2 * self.hidden_size
         hidden_gates = self.project_hidden(state.hidden, NO_MASKS)[..., :size]
         return torch.sigmoid(self.norm_gates(projected[..., :size] + hidden_gates)).chunk(2, dim=-1)[1]
-
-    def kernel_unsupported_reason(self) -> str | None:
-        return "the kernels have no layer_norm" if self.layer_norm else super().kernel_unsupported_reason()
 
     def kernel_options(self, constants: DropoutMasks) -> dict[str, Any]:
         return {"kind": "gru", **self.common_kernel_options(constants)}

@@ -4,6 +4,11 @@ from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 
 
+def share(size: int, parts: int) -> int:
+    """Return the size of each of several parts that have a size together, rounded up."""
+    return -(-size // parts)
+
+
 def heads_of_two(heads: int | None, hidden_size: int, published: int) -> int:
     """Return the option `heads`, whose heads are normalized: a head of one number would always be normalized to zero.
 
@@ -17,7 +22,7 @@ def heads_of_two(heads: int | None, hidden_size: int, published: int) -> int:
     """
     check_integer("hidden_size", hidden_size, minimum=2)
     if heads is None:
-        return published if hidden_size > published else -(-hidden_size // 2)
+        return published if hidden_size > published else share(hidden_size, 2)
     if check_integer("heads", heads) >= hidden_size:
         reason = f"must be below hidden_size, {hidden_size}: a single number is normalized to zero"
         raise OptionError("heads", heads, reason)

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.delta_rule import DeltaRuleCell, draw_rates_
+from gyral.cells.heads import share
 from gyral.cells.initialization import draw_step_sizes_
 from gyral.core.checks import check_integer, check_real
 
@@ -43,26 +44,25 @@ class ChannelDecayCell(DeltaRuleCell):
         initialization: str = "default",
     ) -> None:
         check_integer("hidden_size", hidden_size)
-        self.rank = -(-hidden_size // check_integer("heads", heads)) if rank is None else check_integer("rank", rank)
+        self.rank = share(hidden_size, check_integer("heads", heads)) if rank is None else check_integer("rank", rank)
         self.decay_bound = None if decay_bound is None else check_real("decay_bound", decay_bound, above=0)
         super().__init__(
             input_size,
             hidden_size,
             heads=heads,
             key_size=key_size,
-            micro_steps=1,
             kernel_size=kernel_size,
             negative_eigenvalues=negative_eigenvalues,
             initialization=initialization,
-            gate=True,
         )
-        keys = heads * self.key_size
+
+    def create_rates(self) -> None:
+        keys = self.heads * self.key_size
         self.weight_dt = nn.Parameter(torch.empty(keys, self.rank))
         self.bias_dt = nn.Parameter(torch.empty(keys))
-        self.A_log = nn.Parameter(torch.empty(heads))
+        self.A_log = nn.Parameter(torch.empty(self.heads))
         self.weight_gate = nn.Parameter(torch.empty(self.width, self.rank))
         self.bias_gate = nn.Parameter(torch.empty(self.width))
-        self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -77,10 +77,8 @@ class ChannelDecayCell(DeltaRuleCell):
     def decay_and_gate(self, rows: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return γ (…, H, K) and the gate (…, H V)."""
         logits = F.linear(rows["dt"], self.weight_dt.to(self.wide), self.bias_dt.to(self.wide))
-        logits, rate = (
-            logits.unflatten(-1, (self.heads, self.key_size)),
-            torch.exp(self.A_log.to(self.wide)).unsqueeze(-1),
-        )
+        logits = logits.unflatten(-1, (self.heads, self.key_size))
+        rate = torch.exp(self.A_log.to(self.wide)).unsqueeze(-1)
         if self.decay_bound is None:
             decay = -rate * F.softplus(logits)
         else:

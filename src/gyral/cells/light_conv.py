@@ -37,28 +37,8 @@ class LightConvCell(ConvolutionCell):
         >>> layer = LightConv(16, 64, kernel_size=7)
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        kernel_size: int = 31,
-        heads: int | None = None,
-        weight_dropout: float = 0.0,
-        softmax: bool = True,
-        initialization: str = "default",
-    ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            kernel_size=kernel_size,
-            heads=heads,
-            weight_dropout=weight_dropout,
-            softmax=softmax,
-            initialization=initialization,
-        )
-        self.weight = nn.Parameter(torch.empty(self.heads, kernel_size))
-        self.reset_parameters()
+    def weight_shape(self) -> tuple[int, int]:
+        return self.heads, self.kernel_size
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.cells.base import State
+from gyral.cells.heads import share
 from gyral.cells.initialization import fan_in_uniform_
 from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_integer
@@ -65,28 +66,25 @@ class MatrixMemoryCell(ConvolvedCell):
         hidden_size: N ≥ 1. The values of a head have size V = ⌈N / H⌉; of the H V numbers that the heads return, the
             first N are the output. These are all if H divides N.
         heads: H; ⌈N / `head_size`⌉ if None.
-        key_size: K; what `default_key_size` returns if None.
+        key_size: K; ⌈V / `values_per_key`⌉ if None.
 
     Attributes:
         head_size: V in the published models of a cell whose option `heads` may be None.
+        values_per_key: Size of the values of a head in multiples of that of its keys, if `key_size` is None.
         width: H V.
     """
 
     fused_operator = delta_scan
     head_size: ClassVar[int]
+    values_per_key: ClassVar[int] = 1
 
     def __init__(self, input_size: int, hidden_size: int, *, heads: int | None, key_size: int | None = None) -> None:
-        check_integer("hidden_size", hidden_size)
-        heads = -(-hidden_size // self.head_size) if heads is None else check_integer("heads", heads)
         super().__init__(input_size, hidden_size)
-        self.heads = heads
-        self.value_size = -(-hidden_size // heads)
-        self.width = heads * self.value_size
-        self.key_size = self.default_key_size() if key_size is None else check_integer("key_size", key_size)
-
-    def default_key_size(self) -> int:
-        """Return K for an option `key_size` that is None, here V."""
-        return self.value_size
+        self.heads = share(hidden_size, self.head_size) if heads is None else check_integer("heads", heads)
+        self.value_size = share(hidden_size, self.heads)
+        self.width = self.heads * self.value_size
+        default = share(self.value_size, self.values_per_key)
+        self.key_size = default if key_size is None else check_integer("key_size", key_size)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -12,7 +12,7 @@ from gyral.cells.base import NO_MASKS, DropoutMasks, kernel_zoneout
 from gyral.cells.initialization import orthogonal_, uniform_
 from gyral.cells.layer_norm import LayerNorms
 from gyral.cells.subcell import SubCellMixin
-from gyral.cells.torch_layer import TorchLayer, TorchLayerCell
+from gyral.cells.torch_layer import TorchLayerCell
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.ops.fast_slow import SubCell
 from gyral.ops.zoneout import zoneout as apply_zoneout
@@ -57,7 +57,6 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
     values. The kernels have neither option; on the fused path the layer of torch computes projections.
 
     Args:
-        bias: Whether the gates have biases.
         proj_size: P, in [0, N): the size of the projected hidden vector; 0 for no projection.
         peepholes: Whether the gates i, f and o read the cell state.
         zoneout, recurrent_dropout: See `gyral.cells.base.RecurrentCell`; zoneout acts on h.
@@ -82,6 +81,7 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
     kernel_rows = ("i", "f", "g", "o")
 
     layer_is_faster = True
+    without_kernels = ("proj_size", "peepholes")
 
     class State(NamedTuple):
         """Hidden vector (B, N), or (B, P) with a projection, and cell state (B, N)."""
@@ -104,11 +104,14 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
         recurrent_dropout: float = 0.0,
         initialization: str = "torch",
     ) -> None:
-        check_integer("input_size", input_size)
         check_integer("hidden_size", hidden_size)
         projected = check_integer("proj_size", proj_size, minimum=0, maximum=hidden_size - 1)
         super().__init__(
-            TorchLayer("LSTM", input_size, hidden_size, bias=check_boolean("bias", bias), proj_size=projected),
+            "LSTM",
+            input_size,
+            hidden_size,
+            bias=bias,
+            proj_size=projected,
             layer_norm=layer_norm,
             layer_norm_eps=layer_norm_eps,
             zoneout=zoneout,
@@ -198,12 +201,6 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
         if self.weight_peephole is not None:
             forget = forget + self.weight_peephole[1] * state.cell
         return forget.sigmoid()
-
-    def kernel_unsupported_reason(self) -> str | None:
-        for option in ("proj_size", "peepholes"):
-            if getattr(self, option):
-                return f"the kernels have no {option}"
-        return super().kernel_unsupported_reason()
 
     def subcell_unsupported_reason(self) -> str | None:
         return self.kernel_unsupported_reason()

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.delta_rule import draw_rates_
+from gyral.cells.heads import share
 from gyral.cells.initialization import draw_step_sizes_, fan_in_uniform_
 from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_boolean, check_integer, check_real
@@ -77,7 +78,7 @@ class M2RNNCell(ConvolvedCell):
         clip: float | None = None,
     ) -> None:
         check_integer("hidden_size", hidden_size)
-        width = -(-hidden_size // check_integer("heads", heads))
+        width = share(hidden_size, check_integer("heads", heads))
         super().__init__(input_size, heads * width)
         self.heads, self.value_size = heads, width
         self.key_size = 4 * width if key_size is None else check_integer("key_size", key_size)

@@ -68,9 +68,6 @@ class MAGECell(GraphCell):
         capacity: int | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, edge_types=edge_types, edge_size=edge_size, capacity=capacity)
-        own = getattr(cell, "keywords", {}).get("hidden_size")
-        if own is not None:
-            raise OptionError("cell.hidden_size", own, "hidden_size determines the size of the cell; set it")
         make = GRUCell if cell is None else cell
         self.cell = make_cell(make, input_size, "cell", hidden_size=hidden_size)
         state = self.cell.init_state(1)

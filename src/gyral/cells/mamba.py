@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gyral.cells.heads import share
 from gyral.cells.initialization import draw_step_sizes_, fan_in_uniform_, uniform_
 from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_integer
@@ -70,7 +71,7 @@ class MambaCell(ConvolvedCell):
     ) -> None:
         super().__init__(input_size, hidden_size)
         self.state_size = check_integer("state_size", state_size)
-        self.dt_rank = -(-hidden_size // 32) if dt_rank is None else check_integer("dt_rank", dt_rank)
+        self.dt_rank = share(hidden_size, 32) if dt_rank is None else check_integer("dt_rank", dt_rank)
         self.weight_ih = nn.Parameter(torch.empty(2 * hidden_size, input_size))
         self.create_convolution([hidden_size], check_integer("kernel_size", kernel_size, minimum=2), bias=True)
         self.weight_x = nn.Parameter(torch.empty(self.dt_rank + 2 * state_size, hidden_size))

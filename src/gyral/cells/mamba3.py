@@ -8,12 +8,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
+from gyral.cells.heads import share
 from gyral.cells.initialization import draw_step_sizes_, fan_in_uniform_
 from gyral.cells.linear_attention import Operands, linear, rms_norm, run_scan, run_step
 from gyral.core.checks import check_boolean, check_integer, check_real
 from gyral.core.errors import OptionError
 from gyral.ops.delta import delta_scan
-from gyral.ops.sequences import zero_beyond
+from gyral.ops.sequences import last_step, zero_beyond
 
 SMALLEST_RATE = 1e-4
 HEAD_SIZE = 64  # of the published models
@@ -98,8 +99,8 @@ class Mamba3Cell(RecurrentCell):
         norm: bool = False,
     ) -> None:
         super().__init__(input_size, hidden_size)
-        self.heads = -(-hidden_size // HEAD_SIZE) if heads is None else check_integer("heads", heads)
-        self.value_size = -(-hidden_size // self.heads)
+        self.heads = share(hidden_size, HEAD_SIZE) if heads is None else check_integer("heads", heads)
+        self.value_size = share(hidden_size, self.heads)
         self.width = self.heads * self.value_size
         self.key_size = check_integer("state_size", state_size)
         self.groups, self.rank = check_integer("groups", groups), check_integer("rank", rank)
@@ -206,9 +207,8 @@ class Mamba3Cell(RecurrentCell):
             key, value = (part.masked_fill(starts[:, :, None, None, None], 0.0) for part in (key, value))
         operands = self.combine(projected, b, c, key, value)
         read, memory = run_scan(operands, self.spread(state.memory, 1), lengths, starts)
-        rows = torch.arange(inputs.shape[1], device=inputs.device)
-        last = -1 if lengths is None else (lengths - 1, rows)
-        final = self.State(memory[:, :: self.rank], b[last], projected.u[last], angle[last])
+        last = (last_step(part, lengths) for part in (b, projected.u, angle))
+        final = self.State(memory[:, :: self.rank], *last)
         return zero_beyond(self.finish(read, projected), lengths), final
 
 

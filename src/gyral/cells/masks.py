@@ -79,6 +79,14 @@ class MaskedModule(nn.Module):
         """Return zoneout in the form that kernels take; see `kernel_zoneout`."""
         return kernel_zoneout(self.draw_zoneout_mask(self.zoneout, *shape), self.zoneout) if self.zoneout > 0 else None
 
+    def kernel_masks(self, masks: DropoutMasks) -> dict[str, Any]:
+        """Return zoneout and recurrent dropout as kernels take them, `keep` and `drop`."""
+        dropped = masks.recurrent_dropout
+        return {
+            "keep": kernel_zoneout(masks.zoneout, self.zoneout),
+            "drop": None if dropped is None else dropped.value,
+        }
+
     def apply_recurrent_dropout(self, hidden: Tensor, masks: DropoutMasks) -> Tensor:
         """Return the hidden vector (B, N) for the products with the recurrent weights."""
         return hidden if masks.recurrent_dropout is None else hidden * masks.recurrent_dropout.value

@@ -13,7 +13,6 @@ from gyral.cells.feedforward import Feedforward
 from gyral.cells.inputs import MaskedInputs
 from gyral.cells.lstm import BEYOND_KERNELS, LSTMCell
 from gyral.core.checks import check_integer
-from gyral.core.errors import OptionError
 from gyral.ops import slot_memory
 from gyral.ops.autograd import outside_autocast
 
@@ -67,11 +66,6 @@ class MemoryCell(RecurrentCell):
         super().__init__(input_size, hidden_size)
         self.width = check_integer("width", width)
         self.heads = check_integer("heads", heads)
-        own = getattr(controller, "keywords", {}).get("hidden_size")
-        if own is not None:
-            raise OptionError(
-                "controller.hidden_size", own, "hidden_size determines the size of the controller; set it"
-            )
         make = LSTMCell if controller is None else controller
         self.controller = make_cell(make, input_size + heads * width, "controller", hidden_size=hidden_size)
 

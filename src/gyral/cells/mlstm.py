@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.heads import heads_of_two
+from gyral.cells.heads import heads_of_two, share
 from gyral.cells.initialization import uniform_
 from gyral.cells.linear_attention import MatrixMemoryCell, Operands, linear, run_scan, run_step
 from gyral.core.checks import check_integer, check_real
-from gyral.ops.sequences import zero_beyond
+from gyral.ops.sequences import last_step, zero_beyond
 
 NEVER = -1e30  # the stabilizer before the first step, in place of −∞, whose differences are not numbers
 EPSILON = 1e-6  # added to the denominator of the outputs
@@ -71,9 +71,7 @@ class StabilizedCell(MatrixMemoryCell):
             before = before.masked_fill(starts.unsqueeze(-1), NEVER)
         outputs, memory = run_scan(stabilize(heads, before, stabilizers), state.memory, lengths, starts)
         outputs = self.read(self.narrow(divide(outputs, stabilizers)), projected, values)[..., : self.hidden_size]
-        last = stabilizers[-1]
-        if lengths is not None:
-            last = stabilizers[lengths - 1, torch.arange(len(lengths), device=lengths.device)]
+        last = last_step(stabilizers, lengths)
         return zero_beyond(outputs, lengths), state._replace(memory=memory, stabilizer=last)
 
 
@@ -182,7 +180,7 @@ class MLSTMCell(StabilizedCell):
         width, self.block = self.width, check_integer("block", block)
         self.weight_ih = nn.Parameter(torch.empty(2 * width, input_size))
         self.create_convolution([width], check_integer("kernel_size", kernel_size, minimum=2), bias=True)
-        self.weight_qkv = nn.Parameter(torch.empty(3, -(-width // block), block, block))
+        self.weight_qkv = nn.Parameter(torch.empty(3, share(width, block), block, block))
         self.weight_gates = nn.Parameter(torch.empty(2 * heads, 3 * width))
         self.bias_gates = nn.Parameter(torch.empty(2 * heads))
         self.skip = nn.Parameter(torch.empty(width))
@@ -258,6 +256,7 @@ class MLSTMLargeCell(StabilizedCell):
     """
 
     dynamics = ("bias_gates",)
+    values_per_key = 2
 
     def __init__(
         self,
@@ -279,9 +278,6 @@ class MLSTMLargeCell(StabilizedCell):
         self.bias_gates = nn.Parameter(torch.empty(2 * heads))
         self.weight_norm = nn.Parameter(torch.empty(self.width))
         self.reset_parameters()
-
-    def default_key_size(self) -> int:
-        return -(-self.value_size // 2)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -1,12 +1,13 @@
 """Ordered-neurons LSTM (ON-LSTM)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import DropoutMasks, RecurrentCell
+from gyral.cells.heads import share
 from gyral.cells.initialization import AUTHORS, uniform_
 from gyral.cells.layer_norm import LayerNorms
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
@@ -69,9 +70,9 @@ class ONLSTMCell(RecurrentCell):
         check_integer("hidden_size", hidden_size, minimum=2)
         super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
         if chunk_size is None:
-            chunk_size = CHUNK if hidden_size > CHUNK else -(-hidden_size // 2)
+            chunk_size = CHUNK if hidden_size > CHUNK else share(hidden_size, 2)
         self.chunk_size = check_integer("chunk_size", chunk_size, maximum=hidden_size - 1)
-        self.chunks = -(-hidden_size // chunk_size)
+        self.chunks = share(hidden_size, chunk_size)
         rows = 2 * self.chunks + 4 * hidden_size
         self.weight_ih = nn.Parameter(torch.empty(rows, input_size))
         self.weight_hh = nn.Parameter(torch.empty(rows, hidden_size))
@@ -131,20 +132,10 @@ class ONLSTMCell(RecurrentCell):
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
+        weights, keep = (self.weight_ih, self.bias, self.weight_hh, None), self.draw_fused_zoneout(*inputs.shape[:2])
+        options: dict[str, Any] = {"keep": keep, "units": self.hidden_size, "chunk": self.chunk_size}
         outputs, hidden, cell = gated.gated(
-            "on_lstm",
-            inputs,
-            self.weight_ih,
-            self.bias,
-            self.weight_hh,
-            None,
-            state.hidden,
-            state.cell,
-            keep=self.draw_fused_zoneout(*inputs.shape[:2]),
-            lengths=lengths,
-            units=self.hidden_size,
-            chunk=self.chunk_size,
-            starts=starts,
+            "on_lstm", inputs, *weights, *state, lengths=lengths, starts=starts, **options
         )
         assert cell is not None
         return outputs, self.State(hidden, cell)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.diagonal import WidthPreservingCell
+from gyral.cells.heads import share
 from gyral.cells.initialization import draw_wide
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
@@ -64,7 +65,7 @@ class RGLRUCell(WidthPreservingCell):
         self.heads = check_integer("heads", heads)
         if heads > hidden_size:
             raise OptionError("heads", heads, f"must be at most hidden_size, {hidden_size}")
-        self.block = -(-hidden_size // heads)
+        self.block = share(hidden_size, heads)
         self.weight = nn.Parameter(torch.empty(2, heads, self.block, self.block))
         self.bias = nn.Parameter(torch.empty(2, hidden_size))
         self.decay = nn.Parameter(torch.empty(hidden_size))

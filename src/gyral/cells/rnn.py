@@ -5,8 +5,8 @@ from typing import Any
 from torch import Tensor
 
 from gyral.cells.base import DropoutMasks, HiddenState
-from gyral.cells.torch_layer import TorchLayer, TorchLayerCell
-from gyral.core.checks import check_boolean, check_choice, check_integer
+from gyral.cells.torch_layer import TorchLayerCell
+from gyral.core.checks import check_choice
 
 
 class RNNCell(TorchLayerCell):
@@ -42,11 +42,12 @@ class RNNCell(TorchLayerCell):
         zoneout: float = 0.0,
         recurrent_dropout: float = 0.0,
     ) -> None:
-        check_integer("input_size", input_size)
-        check_integer("hidden_size", hidden_size)
         check_choice("nonlinearity", nonlinearity, ("tanh", "relu"))
         super().__init__(
-            TorchLayer(f"RNN_{nonlinearity.upper()}", input_size, hidden_size, bias=check_boolean("bias", bias)),
+            f"RNN_{nonlinearity.upper()}",
+            input_size,
+            hidden_size,
+            bias=bias,
             layer_norm=layer_norm,
             layer_norm_eps=layer_norm_eps,
             zoneout=zoneout,
@@ -60,9 +61,6 @@ class RNNCell(TorchLayerCell):
         hidden = activation(self.norm(projected + self.project_hidden(state.hidden, constants)))
         hidden = self.apply_zoneout(hidden, state.hidden, constants)
         return hidden, HiddenState(hidden)
-
-    def kernel_unsupported_reason(self) -> str | None:
-        return "the kernels have no layer_norm" if self.layer_norm else super().kernel_unsupported_reason()
 
     def kernel_options(self, constants: DropoutMasks) -> dict[str, Any]:
         return {"kind": f"rnn_{self.nonlinearity}", **self.common_kernel_options(constants)}

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from gyral.cells.base import RecurrentCell
+from gyral.cells.heads import share
 from gyral.cells.initialization import orthogonal_
 from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
@@ -86,7 +87,7 @@ class RotationScanCell(RecurrentCell):
         self.heads = (4 if hidden_size >= 4 else 1) if heads is None else check_integer("heads", heads)
         if self.heads > hidden_size:
             raise OptionError("heads", heads, f"must be at most hidden_size, {hidden_size}")
-        self.head_size = max(2, -(-hidden_size // self.heads))
+        self.head_size = max(2, share(hidden_size, self.heads))
         self.angle = check_choice("angle", angle, ANGLES)
         self.eta = None if eta is None else check_real("eta", eta, above=0)
         self.activation = check_choice("activation", activation, tuple(ACTIVATIONS))

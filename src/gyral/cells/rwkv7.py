@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.heads import heads_of_two
+from gyral.cells.heads import heads_of_two, share
 from gyral.cells.initialization import fan_in_uniform_, orthogonal_, uniform_
 from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear
 from gyral.core.checks import check_integer
@@ -107,7 +107,7 @@ class RWKV7Cell(LinearAttentionCell):
         layers: int | None = None,
     ) -> None:
         check_integer("hidden_size", hidden_size)
-        heads = heads_of_two(-(-hidden_size // self.head_size) if heads is None else heads, hidden_size, 1)
+        heads = heads_of_two(share(hidden_size, self.head_size) if heads is None else heads, hidden_size, 1)
         super().__init__(input_size, hidden_size, heads=heads)
         self.layer = check_integer("layer", layer, minimum=0)
         self.layers = layer + 1 if layers is None else check_integer("layers", layers)

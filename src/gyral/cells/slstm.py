@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.heads import heads_of_two
+from gyral.cells.heads import heads_of_two, share
 from gyral.cells.initialization import fan_in_uniform_, uniform_
 from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.checks import check_integer, check_real
@@ -72,7 +72,7 @@ class SLSTMCell(ConvolvedCell):
     ) -> None:
         check_integer("hidden_size", hidden_size)
         heads = heads_of_two(heads, hidden_size, heads)
-        width = -(-hidden_size // heads)
+        width = share(hidden_size, heads)
         super().__init__(input_size, heads * width)
         self.heads = heads
         self.depth = check_real("depth", depth, minimum=0, maximum=1)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, State, kernel_zoneout
+from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, State
 from gyral.cells.layer_norm import LayerNorms
 from gyral.core import compat
 from gyral.core.checks import check_boolean, check_real
@@ -93,28 +93,37 @@ class TorchLayerCell(RecurrentCell):
     weight and bias uniform in ±1/√N.
 
     Args:
-        layer: The layer, with one layer and one direction.
+        mode: That of the layer, see `TorchLayer`.
+        bias: Whether the gates have biases.
+        proj_size: The size of the projected hidden vector of an LSTM; 0 for no projection.
         layer_norm: Whether to apply layer normalization (Ba et al. 2016), with gain 1 and bias 0 at the start.
         layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
 
     Attributes:
         layer_is_faster: Whether, on a CPU, the layer is faster than the kernels for sequences of one length.
+        without_kernels: Names of the options that the kernels do not have.
     """
 
     layer_is_faster = False
+    without_kernels: tuple[str, ...] = ("layer_norm",)
 
     def __init__(
         self,
-        layer: TorchLayer,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
         *,
+        bias: bool,
+        proj_size: int = 0,
         layer_norm: bool,
         layer_norm_eps: float,
         zoneout: float,
         recurrent_dropout: float,
     ) -> None:
-        sizes = layer.input_size, layer.hidden_size, layer.proj_size or layer.hidden_size
-        super().__init__(*sizes, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
-        self.layer = layer
+        check_boolean("bias", bias)
+        output_size = proj_size or hidden_size
+        super().__init__(input_size, hidden_size, output_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
+        self.layer = TorchLayer(mode, input_size, hidden_size, bias=bias, proj_size=proj_size)
         self.layer_norm = check_boolean("layer_norm", layer_norm)
         self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
 
@@ -169,15 +178,13 @@ class TorchLayerCell(RecurrentCell):
 
     def common_kernel_options(self, masks: DropoutMasks) -> dict[str, Any]:
         """Return the `kernel_options` that all cells have."""
-        return {
-            "keep": kernel_zoneout(masks.zoneout, self.zoneout),
-            "drop": None if masks.recurrent_dropout is None else masks.recurrent_dropout.value,
-            "units": self.hidden_size,
-            "chunk": 1,
-        }
+        return {**self.kernel_masks(masks), "units": self.hidden_size, "chunk": 1}
 
     def kernel_unsupported_reason(self) -> str | None:
         """Return the reason why the kernels do not support these options, device or dtype, or None if they do."""
+        for option in self.without_kernels:
+            if getattr(self, option):
+                return f"the kernels have no {option}"
         weight: Any = self.layer.weight_hh_l0
         return gated.unsupported_reason(weight)
 

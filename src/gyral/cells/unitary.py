@@ -111,35 +111,43 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
     operations, unless a subclass overrides `recurrent_weight`.
 
     Parameters: `weight_ih` V (2N, X), or (N, X) for a real cell, Xavier-uniform; `bias` b (N,), zero; with
-    `learned_initial_state` also `initial_state` (2N,), or (N,), uniform in ±√(3/(2N)). A subclass calls
-    `reset_parameters` at the end of its constructor.
+    `learned_initial_state` also `initial_state` (2N,), or (N,), uniform in ±√(3/(2N)). Those of W follow.
 
     Args:
-        is_complex: Whether the hidden vector is complex.
         initialization: "default" or "authors", for the subclass.
-        learned_initial_state: Whether the hidden vector before the first step is a parameter instead of zero.
+        learned_initial_state: Whether the hidden vector before the first step is a parameter, uniform in ±√(3/(2N)) at
+            the start, as in the authors' code of uRNN and full-capacity uRNN, instead of zero.
+
+    Attributes:
+        is_complex: Whether the hidden vector is complex.
     """
+
+    is_complex: bool = True
 
     def __init__(
         self,
         input_size: int,
         hidden_size: int,
         *,
-        is_complex: bool,
-        zoneout: float,
-        recurrent_dropout: float,
+        zoneout: float = 0.0,
+        recurrent_dropout: float = 0.0,
         initialization: str = "default",
         learned_initial_state: bool = False,
     ) -> None:
         super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
-        self.is_complex = is_complex
-        self.output_size = 2 * hidden_size if is_complex else hidden_size
+        self.output_size = 2 * hidden_size if self.is_complex else hidden_size
         self.initialization = check_choice("initialization", initialization, AUTHORS)
         self.weight_ih = nn.Parameter(torch.empty(self.output_size, input_size))
         self.bias = nn.Parameter(torch.empty(hidden_size))
         self.initial_state: nn.Parameter | None = None
         if check_boolean("learned_initial_state", learned_initial_state):
             self.initial_state = nn.Parameter(torch.empty(self.output_size))
+        self.create_operator()
+        self.reset_parameters()
+
+    @abstractmethod
+    def create_operator(self) -> None:
+        """Create the parameters of W."""
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -239,19 +247,8 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
         self, inputs: Tensor, state: HiddenState, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, HiddenState]:
         weight, partner = self.recurrent_weight()
-        outputs, hidden, _ = gated.gated(
-            self._kind(),
-            inputs,
-            self.weight_ih,
-            None,
-            weight,
-            self.bias,
-            state.hidden,
-            keep=self.draw_fused_zoneout(*inputs.shape[:2]),
-            lengths=lengths,
-            units=self.hidden_size,
-            starts=starts,
-            fresh=self.initial_state,
-            partner=partner,
-        )
+        options: dict[str, Any] = {"units": self.hidden_size, "fresh": self.initial_state, "partner": partner}
+        options["keep"] = self.draw_fused_zoneout(*inputs.shape[:2])
+        parts = self.weight_ih, None, weight, self.bias, state.hidden
+        outputs, hidden, _ = gated.gated(self._kind(), inputs, *parts, lengths=lengths, starts=starts, **options)
         return outputs, HiddenState(hidden)

@@ -39,8 +39,6 @@ class URNNCell(UnitaryCell):
         initialization: "default": v is uniform in ±1, b = 0. "authors": v is uniform in ±√(3/(N + 1)), on whose scale
             the size of an update of R depends, and b in ±0.01, as in the authors' code (amarshah/complex_RNN on
             GitHub).
-        learned_initial_state: Whether z_0 is a parameter, uniform in ±√(3/(2N)) at the start, as in the authors' code,
-            instead of zero.
 
     Example:
         >>> import torch
@@ -55,29 +53,10 @@ class URNNCell(UnitaryCell):
 
     permutation: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        zoneout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        initialization: str = "default",
-        learned_initial_state: bool = False,
-    ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            is_complex=True,
-            zoneout=zoneout,
-            recurrent_dropout=recurrent_dropout,
-            initialization=initialization,
-            learned_initial_state=learned_initial_state,
-        )
-        self.angles = nn.Parameter(torch.empty(3, hidden_size))
-        self.axes = nn.Parameter(torch.empty(2, 2, hidden_size))
-        self.register_buffer("permutation", torch.empty(hidden_size, dtype=torch.int64))
-        self.reset_parameters()
+    def create_operator(self) -> None:
+        self.angles = nn.Parameter(torch.empty(3, self.hidden_size))
+        self.axes = nn.Parameter(torch.empty(2, 2, self.hidden_size))
+        self.register_buffer("permutation", torch.empty(self.hidden_size, dtype=torch.int64))
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

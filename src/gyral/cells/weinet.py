@@ -1,17 +1,17 @@
 """WeiNet, a recurrent network whose recurrent weights are a memory."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import AssociativeState, DropoutMasks, RecurrentCell, kernel_zoneout
+from gyral.cells.base import AssociativeState, DropoutMasks
+from gyral.cells.fast_weights import MemoryNetworkCell
 from gyral.core.checks import check_boolean, check_integer, check_real
-from gyral.ops import fast_weights
 
 
-class WeiNetCell(RecurrentCell):
+class WeiNetCell(MemoryNetworkCell):
     """Recurrent network whose recurrent weights are a memory.
 
     WeiNet: learned gates update the recurrent weights from the current input (after Zhang and Zhou 2017).
@@ -80,10 +80,6 @@ class WeiNetCell(RecurrentCell):
         if isinstance(self.norm, nn.LayerNorm):
             self.norm.reset_parameters()
 
-    def init_state(self, batch_size: int) -> AssociativeState:
-        size = self.hidden_size
-        return AssociativeState(self.zeros(batch_size, size), self.zeros(batch_size, size, size))
-
     def project(self, inputs: Tensor) -> Projected:
         size = self.hidden_size
         return self.Projected(*F.linear(inputs, self.weight_ih, self.bias).split((4 * size, size, size, size), dim=-1))
@@ -102,25 +98,5 @@ class WeiNetCell(RecurrentCell):
         hidden = self.apply_zoneout(hidden, old, constants)
         return hidden, AssociativeState(hidden, memory)
 
-    def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        return fast_weights.unsupported_reason(self.bias)
-
-    def fused(
-        self, inputs: Tensor, state: AssociativeState, lengths: Tensor | None, starts: Tensor | None
-    ) -> tuple[Tensor, AssociativeState]:
-        norm, masks = self.norm, self.draw_masks(*inputs.shape[:2])
-        outputs, hidden, memory = fast_weights.fast_weights(
-            "weinet",
-            inputs,
-            self.weight_ih,
-            self.bias,
-            self.weight_hh,
-            torch.stack((norm.weight, norm.bias)) if isinstance(norm, nn.LayerNorm) else None,
-            *state,
-            keep=kernel_zoneout(masks.zoneout, self.zoneout),
-            drop=None if masks.recurrent_dropout is None else masks.recurrent_dropout.value,
-            lengths=lengths,
-            starts=starts,
-            epsilon=self.layer_norm_eps,
-        )
-        return outputs, AssociativeState(hidden, memory)
+    def kernel_options(self) -> dict[str, Any]:
+        return {"kind": "weinet"}

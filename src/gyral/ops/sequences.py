@@ -131,6 +131,13 @@ def zero_beyond(outputs: Tensor, lengths: Tensor | None) -> Tensor:
     return outputs.masked_fill(ended.unsqueeze(2), 0.0)
 
 
+def last_step(sequence: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return the values (B, …) of a sequence (T, B, …) at the last step of each row, given the lengths (B,)."""
+    if lengths is None:
+        return sequence[-1]
+    return sequence[lengths - 1, torch.arange(len(lengths), device=sequence.device)]
+
+
 def reverse(sequence: Any, lengths: Tensor | None) -> Any:
     """Reverse the leaves (T, B, …) in time, each sequence within its own length; padding stays at the end."""
     if lengths is None:
