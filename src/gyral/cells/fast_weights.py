@@ -120,7 +120,7 @@ class FastWeightsCell(MemoryNetworkCell):
         nn.init.xavier_uniform_(self.weight_ih)
         self.bias.zero_()
         nn.init.eye_(self.weight_hh).mul_(self.recurrent_scale)
-        self.norm.reset_parameters()
+        self.norm.reset_parameters()  # type: ignore[operator]
 
     def project(self, inputs: Tensor) -> Tensor:
         return F.linear(inputs, self.weight_ih, self.bias)

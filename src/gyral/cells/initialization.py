@@ -43,5 +43,5 @@ def draw_step_sizes_(bias: Tensor) -> None:
 
     These are the initial biases of Mamba (Gu and Dao 2023), and of layers after it.
     """
-    steps = draw_wide(bias, *map(math.log, STEP_SIZES)).exp().clamp(min=SMALLEST_STEP)
+    steps = draw_wide(bias, math.log(STEP_SIZES[0]), math.log(STEP_SIZES[1])).exp().clamp(min=SMALLEST_STEP)
     bias.copy_(steps + torch.log(-torch.expm1(-steps)))

@@ -165,7 +165,7 @@ class LANTMCell(MemoryCell):
         self._initialize()
 
     def reset_parameters(self) -> None:
-        self.controller.reset_parameters()  # type: ignore[operator]
+        self.controller.reset_parameters()
         self._initialize()
 
     @torch.no_grad()

@@ -125,8 +125,8 @@ class SLSTMCell(ConvolvedCell):
         (active,), state = self.convolve_step(projected, state)
         # not in half precision: gates are exponentials
         gates, weight, *before = self.widen(self.gates(projected, active), self.weight_hh, *state[:4])
-        hidden, *others = (leaf.to(self.bias.dtype) for leaf in naive.step(gates, weight, naive.State(*before)))
-        return self.finish(hidden), self.State(hidden, *others, state.window)
+        final = [leaf.to(self.bias.dtype) for leaf in naive.step(gates, weight, naive.State(*before))]
+        return self.finish(final[0]), self.State._make((*final, state.window))
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
@@ -136,4 +136,4 @@ class SLSTMCell(ConvolvedCell):
         parts = self.widen(self.gates(entered, active), self.weight_hh, *state[:4])
         found = slstm(*parts, lengths=lengths, starts=starts)
         outputs, *final = (leaf.to(self.bias.dtype) for leaf in found)
-        return zero_beyond(self.finish(outputs), lengths), self.State(*final, state.window)
+        return zero_beyond(self.finish(outputs), lengths), self.State._make((*final, state.window))
