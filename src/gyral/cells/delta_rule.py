@@ -53,7 +53,6 @@ class DeltaRuleCell(LinearAttentionCell):
 
     Args:
         heads: H.
-        key_size: K; ⌈V / `values_per_key`⌉ if None.
         kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.
         negative_eigenvalues: Whether e, or β of cells with one rate, is twice as large, so that eigenvalues of the
             transition of S lie in (−1, 1) instead of (0, 1), which parity and permutations need (Grazzi et al., ICLR
