@@ -26,13 +26,13 @@ def _intercept(patch: pytest.MonkeyPatch, handle: Callable[[Tensor], Any]) -> No
         patch.setattr(owner, name, intercepted(getattr(owner, name)))
 
 
-def poison(patch: pytest.MonkeyPatch) -> list[torch.Size]:
-    """Fill uninitialized memory with NaN, integers with −1; return the list that gets the shape of each tensor."""
+def poison(patch: pytest.MonkeyPatch, value: float = torch.nan) -> list[torch.Size]:
+    """Fill uninitialized memory with a value, integers with −1; return the list that gets the shape of each tensor."""
     shapes: list[torch.Size] = []
 
     def fill(tensor: Tensor) -> None:
         shapes.append(tensor.shape)
-        tensor.fill_(torch.nan if tensor.is_floating_point() else -1)
+        tensor.fill_(value if tensor.is_floating_point() else -1)
 
     _intercept(patch, fill)
     return shapes

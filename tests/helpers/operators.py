@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 
 def check_registration(operator: Any, arguments: tuple[Any, ...]) -> None:
@@ -13,5 +14,4 @@ def check_registration(operator: Any, arguments: tuple[Any, ...]) -> None:
     so tracing is checked without gradients. That of models with gradients has its own tests.
     """
     torch.library.opcheck(operator, arguments, test_utils=("test_schema", "test_autograd_registration"))
-    values = [value.detach() if isinstance(value, Tensor) else value for value in arguments]
-    torch.library.opcheck(operator, tuple(values))
+    torch.library.opcheck(operator, tree_map_only(Tensor, Tensor.detach, arguments))
