@@ -168,9 +168,8 @@ def tests_of(covering: Covering, file: str, at: Found) -> set[str]:
 def tests_of_cpp(covering: Covering, file: str, tree: Path) -> set[str]:
     """Return the tests that run the kernels of a folder, for a header that all share those of all folders."""
     beside = str(Path(file).parent)
-    modules = [name for name in covering.of_file if name.endswith("/cpu.py") and name.startswith(beside)]
-    if not modules:
-        modules = [name for name in covering.of_file if name.startswith("src/gyral/ops/") and name.endswith("/cpu.py")]
+    calls = [name for name in covering.of_file if re.fullmatch(r"src/gyral/ops/\w+/(cpu|__init__)\.py", name)]
+    modules = [name for name in calls if name.startswith(f"{beside}/")] or calls
     # a function that computes, not the declarations that every test of a layer reads
     return set().union(*(covering.tests(name, _inner_lines(tree / name)) for name in modules)) - {""}
 
@@ -178,7 +177,7 @@ def tests_of_cpp(covering: Covering, file: str, tree: Path) -> set[str]:
 def _inner_lines(file: Path) -> list[int]:
     nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
-    bodies = [f for f in functions if f.name in ("forward", "_run", "run")]
+    bodies = [f for f in functions if f.name in ("forward", "_run", "run", "sizes")]
     return [line for f in bodies for line in range(f.body[0].lineno, (f.end_lineno or 0) + 1)]
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gyral.ops.fast_weights import KINDS, OPERATOR, cpu, fast_weights
+from gyral.ops.fast_weights import KINDS, OPERATOR, fast_weights
 from tests.helpers.kernels import skip_without
 from tests.helpers.loops import for_each
 from tests.helpers.memory import made_during
@@ -97,14 +97,14 @@ every_kind = for_each("kind", KINDS)
 
 @every_kind
 def test_every_remainder_of_the_vectors_and_chunks_of_few_steps(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "chunk_size", lambda kind, steps, size: min(steps, 2))
+    monkeypatch.setattr("gyral.ops.fast_weights.chunk_size", lambda kind, steps, size: min(steps, 2))
     for size in (*range(1, 19), 31, 33, 65):
         CONTRACT.case((3, 2, size), {"kind": kind, "inner_steps": 1}, size % 2 == 0, size % 3 == 0).check()
 
 
 @for_each("chunk", [1, 3, 5])
 def test_random_options_with_chunks_of_any_size(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "chunk_size", lambda kind, steps, size: min(steps, chunk))
+    monkeypatch.setattr("gyral.ops.fast_weights.chunk_size", lambda kind, steps, size: min(steps, chunk))
     CONTRACT.check_random(range(chunk, chunk + 4))
 
 

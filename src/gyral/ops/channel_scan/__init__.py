@@ -39,19 +39,18 @@ def unpack(packed: Tensor, like: Tensor) -> Tensor:
     return packed.movedim(-4, -2).flatten(-2)[..., : like.shape[-2]].mT
 
 
-def packed_rows(a: Any, *shape: int) -> Tensor:
-    """Return zeros (…, B, tiles, 2, P, 16)."""
-    return a.x.new_zeros(*shape, len(a.h0), -(-a.x.shape[2] // TILE), 2, a.decay.shape[2], TILE)
+def kept_states(a: Any) -> Tensor:
+    """Return zeros (chunks, B, tiles, 2, P, 16)."""
+    return a.x.new_zeros(-(-len(a.x) // CHUNK), len(a.h0), -(-a.x.shape[2] // TILE), 2, a.decay.shape[2], TILE)
 
 
 KERNELS = Kernels(
     Path(__file__).with_name("channel_scan.cpp"),
     sizes,
     results={"outputs": like("x"), "final": like("h0")},
-    kept={"kept": lambda a: packed_rows(a, -(-len(a.x) // CHUNK))},
+    kept={"kept": kept_states},
     states={"h0": "final"},
-    # partial sums for each row: they do not depend on the number of threads
-    gradients={"decay": packed_rows, "readout": packed_rows},
+    sums=("decay", "readout"),
     layouts=dict.fromkeys(("decay", "readout", "h0"), (pack, unpack)),
 )
 channel_scan = Operator(naive.channel_scan, {"cpu": KERNELS})

@@ -1,18 +1,79 @@
 """Recurrences whose state is a hidden vector h and a matrix A: fast weights and WeiNet, over a whole sequence.
 
-`gyral.cells.fast_weights` and `gyral.cells.weinet` have the equations. `fast_weights` runs the kernels of `cpu`, which
-is imported on first use; `naive` computes the same step by step in plain torch.
+`gyral.cells.fast_weights` and `gyral.cells.weinet` have the equations. `naive` computes them step by step in plain
+torch.
 """
 
+from pathlib import Path
+from typing import Any
+
+import torch
 from torch import Tensor
 
 from gyral.ops.fast_weights import naive
+from gyral.ops.native.kernels import ProjectedKernels, like, rows
 from gyral.ops.operator import Operator, cast_for_autocast, has_gradient
+from gyral.ops.sequences import recurrent_gradient, split_keep
 
 __all__ = ["KINDS", "fast_weights", "unsupported_reason"]
 
 KINDS = ("relu", "tanh", "weinet")  # in the order of fast_weights.cpp: fast weights by their activation, and WeiNet
-OPERATOR = Operator(naive.fast_weights, {"cpu": "gyral.ops.fast_weights.cpu"})
+PADDING = 16  # rows of matrices in `memories` are padded to at most a multiple of this, the widest vector
+
+
+def chunk_size(kind: str, steps: int, size: int) -> int:
+    """Return the number of steps after which A is stored."""
+    return min(steps, 16 if kind == "weinet" else max(32, size // 2))
+
+
+def sizes(a: Any) -> dict[str, Any]:
+    """Return the numbers that the kernel takes, and its tensors that are no arguments."""
+    (steps, batch, _), size = a.x.shape, a.h0.shape[1]
+    chunk, (mask, keep_mean) = chunk_size(a.kind, steps, size), split_keep(a.keep)
+    return {
+        "steps": steps,
+        "batch": batch,
+        "size": size,
+        "parts_size": len(a.w_ih),
+        "weight_rows": len(a.w_hh),
+        "chunk": chunk,
+        "kind": KINDS.index(a.kind),
+        "keep_mean": keep_mean,
+        "keep": mask,
+        "a0": a.a0 if a.a0.any() else None,  # most sequences start from zeros, which need not be read
+        "decays": (a.decay ** torch.arange(chunk + 1, dtype=torch.float64)).to(a.x.dtype),
+    }
+
+
+def memories(a: Any) -> Tensor | None:
+    """Return where the kernel keeps A before each chunk of steps, (chunks, B, N, padded N)."""
+    if a.kind == "weinet" and not a.has_gradient:
+        return None
+    (steps, _, _), (batch, size) = a.x.shape, a.h0.shape
+    return a.x.new_empty(-(-steps // chunk_size(a.kind, steps, size)), batch, size, -(-size // PADDING) * PADDING)
+
+
+class FastWeightsKernels(ProjectedKernels):
+    """The kernels, and the gradient of the recurrent weights."""
+
+    def backward(self, a: Any, results: list[Any], kept: list[Any], gradients: Any, needs: dict[str, bool]) -> Any:
+        """Return the gradients; see `gyral.ops.operator.Operator`."""
+        found = super().backward(a, results, kept, gradients, needs)
+        found["w_hh"] = recurrent_gradient(kept[0][..., : len(a.w_hh)], a.h0, results[0], a.starts, a.drop)
+        return found
+
+
+KERNELS = FastWeightsKernels(
+    Path(__file__).with_name("fast_weights.cpp"),
+    sizes,
+    results={"outputs": lambda a: rows(a, a.h0.shape[1]), "final_hidden": like("h0"), "final_memory": like("a0")},
+    kept={"settled": lambda a: rows(a, a.inner_steps, a.h0.shape[1]), "memories": memories},
+    states={"h0": "final_hidden"},
+    gradients={"a0": like("a0")},
+    sums=("b", "norm"),
+    optional=("outputs", "final_memory", "a0"),
+)
+OPERATOR = Operator(naive.fast_weights, {"cpu": KERNELS})
 unsupported_reason = OPERATOR.unsupported_reason
 
 

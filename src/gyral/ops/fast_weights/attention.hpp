@@ -41,7 +41,7 @@ template <class Real, class Activation> struct Attention : Sequence<Real> {
     }
     // A before step `first`, the first one of a chunk; null for zeros.
     const Real* matrix(Index first, Index row) const {
-        return begins(first, row) || (first == 0 && !given.memory) ? nullptr : this->saved_memory(first, row);
+        return begins(first, row) || (first == 0 && !given.a0) ? nullptr : this->saved_memory(first, row);
     }
     Real decay(Index count) const { return static_cast<Real*>(given.decays)[count]; }
     Real weight(Index age) const { return Real(given.rate) * decay(age); }
@@ -81,7 +81,7 @@ template <class Real, class Activation> struct Attention : Sequence<Real> {
                  Real* scratch) const {
         const Index first = first_of(t, row), k = t - first;
         Real *__restrict q = scratch, *__restrict y = q + width, *weights = y + width, *rest = weights + most_weights();
-        if (t == 0 && given.memory) this->read_matrix(given.memory, row, this->saved_memory(0, row));
+        if (t == 0 && given.a0) this->read_matrix(given.a0, row, this->saved_memory(0, row));
         const Real* before = matrix(first, row);
         std::memcpy(vectors + k * width, old, width * sizeof(Real));
 
@@ -171,17 +171,17 @@ template <class Real, class Activation> struct Attention : Sequence<Real> {
         }
 
         if (t > first) return;
-        const bool is_needed = !begins(t, row) && (t > 0 || given.grad_memory);
+        const bool is_needed = !begins(t, row) && (t > 0 || given.grad_a0);
         if (is_needed) {
             const Index now = reads;
             add_products(gradient, has_later ? decay(last - first + 1) : Real(0), pairs, pairs + width, 2 * width,
                          (last - first + 1) * reads, [=](Index r) { return decay(r / now + 1); }, rest);
         }
-        if (t > 0 || !given.grad_memory) return;
+        if (t > 0 || !given.grad_a0) return;
         if (is_needed)
-            this->write_matrix(gradient, given.grad_memory, row);
+            this->write_matrix(gradient, given.grad_a0, row);
         else
-            std::fill_n(at(given.grad_memory, row * size * size), size * size, Real(0));
+            std::fill_n(at(given.grad_a0, row * size * size), size * size, Real(0));
     }
 
     // Reads the vectors of a chunk, and computes their gradients through the memory after it, without their weights.

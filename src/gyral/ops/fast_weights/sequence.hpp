@@ -11,17 +11,17 @@
 
 namespace fast_weights {
 
-// cpu.py gives these arguments by name. Pointers are to Real unless noted otherwise, and null for absent tensors.
+// Pointers are to Real unless noted otherwise, and null for absent tensors.
 struct Arguments {
     Index steps, batch, size, parts_size, weight_rows, chunk, inner_steps, kind, threads;
     double keep_mean;         // zoneout in evaluation; 0: none
     double rate;              // of fast weights
     double epsilon;           // of layer normalization
     void* parts;              // (T, B, G); after forward: values for backward; after backward: the gradient
-    void* weight;             // (R, N); the product is added to the first R columns of the parts
+    void* w_hh;               // (R, N); the product is added to the first R columns of the parts
     void* norm;               // (2, N), gain and bias
-    void* hidden;             // (B, N) before the first step
-    void* memory;             // (B, N, N) before the first step; null for zeros
+    void* h0;                 // (B, N) before the first step
+    void* a0;                 // (B, N, N) before the first step; null for zeros
     void* decays;             // (chunk + 1), powers of the decay of fast weights
     void* keep;               // (T, B, N)
     void* drop;               // (B, N): factors of the hidden vector in the product
@@ -33,12 +33,12 @@ struct Arguments {
     void* final_hidden;       // (B, N)
     void* final_memory;       // (B, N, N)
     void* workspace;          // fast_weights_workspace(...) elements
-    void* grad_outputs;       // (T, B, N)
-    void* grad_hidden;        // (B, N): gradient of the final hidden vector, on return that of the initial one
-    void* grad_final_memory;  // (B, N, N)
-    void* grad_memory;        // (B, N, N), or null if it is not needed
+    void* grad_outputs;       // (T, B, N), or null
+    void* grad_h0;            // (B, N): gradient of the final hidden vector, on return that of the initial one
+    void* grad_final_memory;  // (B, N, N), or null
+    void* grad_a0;            // (B, N, N), or null if it is not needed
     void* grad_norm;          // (blocks, 2, N) zeros: one partial sum per block of rows
-    void* grad_bias;          // (blocks, G) zeros, likewise
+    void* grad_b;             // (blocks, G) zeros, likewise
 };
 
 namespace {
@@ -64,7 +64,7 @@ template <class Real> struct Sequence {
     // The hidden vector before step t, padded.
     void read_hidden(Index t, Index row, Real* out) const {
         const bool zero = begins(t, row);
-        const Real* from = t == 0 ? vector(given.hidden, size, 0, row) : vector(given.outputs, size, t - 1, row);
+        const Real* from = t == 0 ? vector(given.h0, size, 0, row) : vector(given.outputs, size, t - 1, row);
         if (!zero) std::memcpy(out, from, size * sizeof(Real));
         std::fill(out + (zero ? 0 : size), out + width, Real(0));
     }
@@ -109,9 +109,9 @@ template <class Real, class Cell> struct Scan : Cell {
     Index packed_size() const { return std::max(product * width, size * products_row); }
     void pack_weight(bool backward, Real* packed) const {
         if (backward)
-            pack(at(given.weight), size, 1, product, size, packed);
+            pack(at(given.w_hh), size, 1, product, size, packed);
         else
-            pack(at(given.weight), 1, size, size, product, packed);
+            pack(at(given.w_hh), 1, size, size, product, packed);
     }
 
     void forward_step(Index t, Index first, Index last, const Real* packed, Real* buffer) const {
@@ -156,7 +156,7 @@ template <class Real, class Cell> struct Scan : Cell {
                 continue;
             }
             if (t == this->length(row) - 1)
-                std::memcpy(carry, vector(given.grad_hidden, size, 0, row), size * sizeof(Real));
+                std::memcpy(carry, vector(given.grad_h0, size, 0, row), size * sizeof(Real));
             if (outer)
                 for (Index i = 0; i < size; ++i) carry[i] += outer[place * outer_row + i];
             const Real* keep = vector(given.keep, size, t, row);
@@ -165,7 +165,7 @@ template <class Real, class Cell> struct Scan : Cell {
             this->read_hidden(t, row, old);
             Cell::backward(t, row, old, carry, own.kept + place * this->kept(), own.scratch,
                            at(given.grad_norm, row / BLOCK * 2 * size));
-            Real *sum = at(given.grad_bias, row / BLOCK * parts_size), *part = parts(t, row);
+            Real *sum = at(given.grad_b, row / BLOCK * parts_size), *part = parts(t, row);
 #pragma omp simd
             for (Index i = 0; i < parts_size; ++i) sum[i] += part[i];
             if (zoned)
@@ -185,7 +185,7 @@ template <class Real, class Cell> struct Scan : Cell {
 
     void end_backward(Index first, Index last, Real* buffer) const {
         for (Index row = first; row < last; ++row)
-            std::memcpy(vector(given.grad_hidden, size, 0, row), buffers(buffer).carry + (row - first) * width,
+            std::memcpy(vector(given.grad_h0, size, 0, row), buffers(buffer).carry + (row - first) * width,
                         size * sizeof(Real));
     }
 };

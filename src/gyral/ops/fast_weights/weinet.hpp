@@ -74,8 +74,8 @@ template <class Real> struct WeiNet : Sequence<Real> {
 
     // The memory before the first step of a sequence.
     void first_memory(Index row, Real* memory) const {
-        if (given.memory)
-            this->read_matrix(given.memory, row, memory);
+        if (given.a0)
+            this->read_matrix(given.a0, row, memory);
         else
             std::fill_n(memory, size * width, Real(0));
     }
@@ -188,7 +188,7 @@ template <class Real> struct WeiNet : Sequence<Real> {
             key[i] = slope * write;
         }
         if (begins(t, row)) std::fill_n(gradient, size * width, Real(0));
-        if (t == 0 && given.grad_memory) this->write_matrix(gradient, given.grad_memory, row);
+        if (t == 0 && given.grad_a0) this->write_matrix(gradient, given.grad_a0, row);
     }
 };
 

@@ -14,17 +14,64 @@ type e, or all of h. c_t is h_{t−1} or g_t. The equations are those of MAGE-GR
 further ones are summed. `naive` computes them in plain torch.
 """
 
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from gyral.ops.graph_gru import naive
 from gyral.ops.graph_gru.naive import latest
+from gyral.ops.native.kernels import ProjectedKernels, rows
 from gyral.ops.operator import Operator, cast_for_autocast
 from gyral.ops.sequences import reachable_since
 
 __all__ = ["graph_gru", "latest", "unsupported_reason"]
 
-OPERATOR = Operator(naive.graph_gru, {"cpu": "gyral.ops.graph_gru.cpu"})
+
+def sizes(a: Any) -> dict[str, int]:
+    """Return the numbers that the kernel takes."""
+    steps, batch, _ = a.x.shape
+    past, units = a.memory.shape[1:]
+    edge_types, edge_slots = (0, 0) if a.earlier is None else a.earlier.shape[2:]
+    return {
+        "steps": steps,
+        "batch": batch,
+        "hidden_size": units,
+        "past": past,
+        "gathered_size": a.w_hh.shape[1],
+        "edge_size": units if a.edge_size is None else a.edge_size,
+        "edge_types": edge_types,
+        "edge_slots": edge_slots,
+        "shared": a.edge_size is None,
+    }
+
+
+class GraphKernels(ProjectedKernels):
+    """The kernels, which overwrite the gradient of the outputs, and the gradient of the recurrent weights."""
+
+    def backward(self, a: Any, results: list[Any], kept: list[Any], gradients: Any, needs: dict[str, bool]) -> Any:
+        """Return the gradients; see `gyral.ops.operator.Operator`."""
+        grad_outputs, grad_memory = gradients
+        copy = None if grad_outputs is None else grad_outputs.clone()
+        found = super().backward(a, results, kept, [copy, grad_memory], needs)
+        parts, gathered, product = (tensor.flatten(0, 1) for tensor in kept)
+        gates = parts[:, : 2 * product.shape[1]]
+        found["w_hh"] = torch.cat((gates.T @ gathered, product.T @ gathered))
+        return found
+
+
+KERNELS = GraphKernels(
+    Path(__file__).with_name("graph_gru.cpp"),
+    sizes,
+    results={
+        "outputs": lambda a: rows(a, a.memory.shape[2]),
+        "final_memory": lambda a: a.x.new_empty(len(a.memory), a.capacity, a.memory.shape[2]),
+    },
+    kept={"gathered": lambda a: rows(a, a.w_hh.shape[1]), "product": lambda a: rows(a, a.memory.shape[2])},
+    optional=("memory", "final_memory"),
+)
+OPERATOR = Operator(naive.graph_gru, {"cpu": KERNELS})
 unsupported_reason = OPERATOR.unsupported_reason
 
 

@@ -7,15 +7,15 @@
 
 namespace graph_gru {
 
-// cpu.py gives these arguments by name. Pointers are to Real unless noted otherwise, and null for absent tensors.
+// Pointers are to Real unless noted otherwise, and null for absent tensors.
 // A step gathers a row of G numbers: first the slice of type 0, then that of each of the E other types.
 struct Arguments {
-    Index steps, batch, hidden_size, capacity, final_capacity, gathered_size, first_size, edge_size, edge_types,
+    Index steps, batch, hidden_size, past, capacity, gathered_size, first_size, edge_size, edge_types,
         edge_slots, shared, linked, threads;
     void* parts;              // (T, B, 3N); after forward: r, z and n; after backward: the gradient
     void* gathered;           // (T, B, G)
-    void* kept;               // (T, B, N): product of the candidate; after backward: its gradient
-    void* weight;             // (3N, G)
+    void* product;            // (T, B, N): that of the candidate; after backward: its gradient
+    void* w_hh;               // (3N, G)
     void* memory;             // (B, C, N), the latest vector last
     void* earlier;            // Index (T, B, E, D): distances; 0 or out of reach: no edge
     void* since;              // Index (T, B): the first step in reach
@@ -23,7 +23,7 @@ struct Arguments {
     void* outputs;            // (T, B, N)
     void* final_memory;       // (B, C', N)
     void* workspace;          // graph_gru_workspace(...) elements
-    void* history;            // (T, B, N): gradient of the outputs; overwritten with that of the hidden vectors
+    void* grad_outputs;       // (T, B, N); overwritten with the gradients of the hidden vectors
     void* grad_final_memory;  // (B, C', N), or null
     void* grad_memory;        // (B, C, N) zeros, or null
 };
@@ -44,7 +44,7 @@ template <class Real> struct Graph {
     Real* vector(void* base, Index width, Index t, Index row) const { return at(base, (t * batch + row) * width); }
     Index length(Index row) const { return given.lengths ? static_cast<Index*>(given.lengths)[row] : steps; }
     Index since(Index t, Index row) const {
-        return given.since ? static_cast<Index*>(given.since)[t * batch + row] : -given.capacity;
+        return given.since ? static_cast<Index*>(given.since)[t * batch + row] : -given.past;
     }
     Index end_of_active(Index t, Index first, Index last) const {
         while (last > first && t >= length(last - 1)) --last;
@@ -70,7 +70,7 @@ template <class Real> struct Graph {
 
     void pack_weight(bool backward, Real* packed) const {
         for (Index type = 0; type <= types; ++type) {
-            const Real* weight = at(given.weight, offset(type));
+            const Real* weight = at(given.w_hh, offset(type));
             Real* own = packed + packed_at(type);
             if (backward) {
                 pack(weight, gathered, 1, 2 * hidden, width(type), own);
@@ -89,14 +89,14 @@ template <class Real> struct Graph {
         if (distance <= 0 || distance > t - first) return nullptr;
         const Index step = t - distance;
         return step >= 0 ? vector(outputs, hidden, step, row)
-                         : at(memory, (row * given.capacity + given.capacity + step) * hidden);
+                         : at(memory, (row * given.past + given.past + step) * hidden);
     }
     const Real* hidden_at(Index t, Index distance, Index row) const {
         return vector_at(given.outputs, given.memory, t, distance, row, since(t, row));
     }
     // also null where no gradient is wanted
     Real* gradient_at(Index t, Index distance, Index row) const {
-        return vector_at(given.history, given.grad_memory, t, distance, row, since(t, row));
+        return vector_at(given.grad_outputs, given.grad_memory, t, distance, row, since(t, row));
     }
     const Index* distances(Index t, Index row, Index type) const {
         return static_cast<const Index*>(given.earlier) + ((t * batch + row) * types + type - 1) * slots;
@@ -117,9 +117,9 @@ template <class Real> struct Graph {
     // Calls work(vector of the final memory, vector of its step or null) for the last C' steps of a row.
     template <class Work> void for_final_memory(Index row, void* final, void* outputs, void* memory, Work work) const {
         const Index end = length(row), first = since(end - 1, row);
-        for (Index i = 0; i < given.final_capacity; ++i)
-            work(at(final, (row * given.final_capacity + i) * hidden),
-                 vector_at(outputs, memory, end, given.final_capacity - i, row, first));
+        for (Index i = 0; i < given.capacity; ++i)
+            work(at(final, (row * given.capacity + i) * hidden),
+                 vector_at(outputs, memory, end, given.capacity - i, row, first));
     }
 
     // ---------------------------------------------------------------- forward
@@ -156,7 +156,7 @@ template <class Real> struct Graph {
     }
 
     gated::Row<Real> row_at(Index t, Index row, Real* spare) const {
-        return {hidden,  1,       vector(given.parts, 3 * hidden, t, row), vector(given.kept, hidden, t, row),
+        return {hidden,  1,       vector(given.parts, 3 * hidden, t, row), vector(given.product, hidden, t, row),
                 nullptr, carried(t, row, spare), nullptr, Real(0)};
     }
 
@@ -200,7 +200,7 @@ template <class Real> struct Graph {
     void begin_backward(Index first, Index last) const {
         if (!given.grad_final_memory) return;
         for (Index row = first; row < last; ++row)
-            for_final_memory(row, given.grad_final_memory, given.history, given.grad_memory,
+            for_final_memory(row, given.grad_final_memory, given.grad_outputs, given.grad_memory,
                              [this](const Real* from, Real* to) { add(to, from, hidden); });
     }
 
@@ -218,10 +218,11 @@ template <class Real> struct Graph {
     void backward_step(Index t, Index first, Index last, const Real* packed, Real* gradients, Real* spare) const {
         const Index active = end_of_active(t, first, last), rows = active - first;
         for (Index row = first; row < last; ++row) {
-            Real *own = vector(given.history, hidden, t, row), *gradient = gradients + (row - first) * gradients_row;
+            Real *own = vector(given.grad_outputs, hidden, t, row),
+                 *gradient = gradients + (row - first) * gradients_row;
             if (t >= length(row)) {
                 std::fill_n(vector(given.parts, 3 * hidden, t, row), 3 * hidden, Real(0));
-                std::fill_n(vector(given.kept, hidden, t, row), hidden, Real(0));
+                std::fill_n(vector(given.product, hidden, t, row), hidden, Real(0));
                 continue;
             }
             gated::Gru::backward<Real>(row_at(t, row, spare), nullptr, own, nullptr, nullptr, nullptr);
@@ -237,7 +238,7 @@ template <class Real> struct Graph {
             Real* to = gradients + offset(type);
             multiply(rows, vector(given.parts, 3 * hidden, t, first), 3 * hidden, weight, gates, width(type), to,
                      gradients_row, given.linked);
-            multiply(rows, vector(given.kept, hidden, t, first), hidden, weight + gates * padded<Real>(width(type)),
+            multiply(rows, vector(given.product, hidden, t, first), hidden, weight + gates * padded<Real>(width(type)),
                      hidden, width(type), to, gradients_row, true);
         }
         for (Index row = first; row < active; ++row)

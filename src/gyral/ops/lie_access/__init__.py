@@ -1,10 +1,10 @@
 """A Lie-access memory with an LSTM as controller, over a whole sequence: the fused path of `gyral.cells.lantm`.
 
-`gyral.cells.lantm.LANTMCell` has the equations. `lie_access` runs the kernels of `cpu`, which is imported on first use;
-`naive` computes the same in plain torch.
+`gyral.cells.lantm.LANTMCell` has the equations. `naive` computes them in plain torch.
 """
 
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,12 +12,13 @@ from torch import Tensor
 from gyral.core.errors import OptionError
 from gyral.ops.lie_access import naive
 from gyral.ops.lie_access.naive import MemoryState
+from gyral.ops.native.kernels import ProjectedKernels, like, rows
 from gyral.ops.operator import Operator, cast_for_autocast
 
 __all__ = ["MemoryState", "Options", "Weights", "lie_access", "memory_full_error", "unsupported_reason"]
 
-OPERATOR = Operator(naive.lie_access, {"cpu": "gyral.ops.lie_access.cpu"}, constant=1)
 FUSED_GROUPS = ("translation", "rotation", "scaling_rotation")  # in the order of their numbers in lie_access.cpp
+SLACK = 16  # entries behind the last one of a log: the kernel reads whole registers
 
 
 class Weights(NamedTuple):
@@ -55,6 +56,77 @@ class Options(NamedTuple):
     softmax: bool
     forget: int
     read_first: bool = False
+
+
+def sizes(a: Any) -> dict[str, Any]:
+    """Return the numbers that the kernel takes, and the filled slots."""
+    (steps, batch, _), (_, capacity, width) = a.x.shape, a.vectors.shape
+    return {
+        "steps": steps,
+        "batch": batch,
+        "hidden_size": a.head_weight.shape[1],
+        "width": width,
+        "capacity": capacity,
+        "log_size": steps + capacity + SLACK,
+        "group": FUSED_GROUPS.index(a.group),
+        "count": a.count.clamp(0, capacity),  # the kernel would read beyond the end of the memory
+    }
+
+
+def new_log(a: Any) -> Tensor:
+    """Return where the kernel keeps the entries of the memory in the order in which they were written, (B, 3 + W, E).
+
+    Its rows are both coordinates of the keys, strengths, and the elements of the vectors.
+    """
+    return a.x.new_empty(a.x.shape[1], 3 + a.vectors.shape[2], a.x.shape[0] + a.vectors.shape[1] + SLACK)
+
+
+class LieAccessKernels(ProjectedKernels):
+    """The kernels, and the gradients of weights."""
+
+    def forward(self, a: Any) -> tuple[list[Any], list[Any]]:
+        """Run all steps; see `gyral.ops.operator.Operator`.
+
+        Raises:
+            OptionError: A vector was written to a full memory that forgets nothing.
+        """
+        results, kept = super().forward(a)
+        if kept[-1]:
+            raise memory_full_error(a.keys.shape[1])
+        return results, kept
+
+    def backward(self, a: Any, results: list[Any], kept: list[Any], gradients: Any, needs: dict[str, bool]) -> Any:
+        """Return the gradients; see `gyral.ops.operator.Operator`."""
+        found = super().backward(a, results, kept, gradients, needs)
+        parts, heads, flat_states = (tensor.flatten(0, 1) for tensor in kept[:3])
+        return found | {
+            "w": parts.T @ flat_states[:, : a.w.shape[1]],
+            "head_weight": heads.T @ results[0].flatten(0, 1),
+            "head_bias": heads.sum(0),
+        }
+
+
+KERNELS = LieAccessKernels(
+    Path(__file__).with_name("lie_access.cpp"),
+    sizes,
+    results={
+        "outputs": lambda a: rows(a, a.head_weight.shape[1]),
+        **{f"final_{name}": like(name) for name in ("flat_state", "keys", "vectors", "strengths", "count")},
+    },
+    kept={
+        "heads": lambda a: rows(a, len(a.head_weight)),
+        "flat_states": lambda a: rows(a, a.flat_state.shape[1]),
+        "log": new_log,
+        # begin and end of the filled part of the log after each step
+        "windows": lambda a: a.count.new_empty(*a.x.shape[:2], 2),
+        "is_full": lambda a: a.count.new_zeros(1),
+    },
+    states={"flat_state": "final_flat_state"},
+    gradients={name: like(name) for name in ("keys", "vectors", "strengths")},
+    sums=("fresh",),
+    optional=("outputs", *(f"{when}{name}" for name in ("keys", "vectors", "strengths") for when in ("", "final_"))),
+)
+OPERATOR = Operator(naive.lie_access, {"cpu": KERNELS}, constant=1)
 
 
 def unsupported_reason(tensor: Tensor, group: str) -> str | None:

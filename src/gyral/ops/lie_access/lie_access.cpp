@@ -5,49 +5,52 @@
 // overwritten, and the memory of a sequence is linear in its steps. The log has one row for each of: x and y of the
 // keys, strengths, and the elements of the vectors, so that all functions of the entries are functions of vectors.
 
+#include <array>
+
 #include "gated/gated.hpp"
 #include "native/vectors.hpp"
 
 namespace lie_access {
 
-// cpu.py gives these arguments by name. Pointers are to Real unless noted otherwise, and null for absent tensors.
+// Pointers are to Real unless noted otherwise, and null for absent tensors.
 // A flat state of D = 2N + W + 8 numbers is the state of a row: h (N), read vector (W), key and step of the read head,
 // key and step of the write head (2 each), c (N).
 struct Arguments {
-    Index steps, batch, hidden_size, width, capacity, log_size, forget, group, normalize_steps, softmax, read_first, threads;
-    void* parts;                   // (T, B, 4N); after forward: values for backward; after backward: the gradient
-    void* weight;                  // (4N, N + W), of h and of the read vector
-    void* head_weight;             // (K, N)
-    void* head_bias;               // (K)
-    void* heads;                   // (T, B, K); after forward: outputs of the heads; after backward: their gradient
-    void* flat_states;             // (T, B, D) before each step; the first is the initial state
-    void* log;                     // (B, 3 + W, log_size)
-    void* windows;                 // Index (T, B, 2): begin and end after each step
-    void* initial_keys;            // (B, C, 2)
-    void* initial_vectors;         // (B, C, W)
-    void* initial_strengths;       // (B, C)
-    void* count;                   // Index (B): number of initial entries
-    void* write;                   // bool (T, B): where an entry is appended
-    void* lengths;                 // Index (B)
-    void* starts;                  // bool (T, B): whether a row is reset to `fresh` and an empty memory
-    void* fresh;                   // (D), given with `starts`
-    void* outputs;                 // (T, B, N)
-    void* final_flat_state;        // (B, D)
-    void* final_keys;              // (B, C, 2)
-    void* final_vectors;           // (B, C, W)
-    void* final_strengths;         // (B, C)
-    void* final_count;             // Index (B)
-    void* is_full;                 // Index (1), 0: becomes 1 if an entry is appended to `capacity` entries and `forget` is 0
-    void* workspace;               // lie_access_workspace(...) elements
-    void* grad_outputs;            // (T, B, N)
-    void* grad_flat_state;         // (B, D): gradient of the final flat state, on return that of the initial one
-    void* grad_keys;               // (B, C, 2): gradient of the final memory; these three are null together
-    void* grad_vectors;            // (B, C, W)
-    void* grad_strengths;          // (B, C)
-    void* grad_initial_keys;       // (B, C, 2); these three are null together
-    void* grad_initial_vectors;    // (B, C, W)
-    void* grad_initial_strengths;  // (B, C)
-    void* grad_fresh;              // (blocks, D) zeros: one partial sum per block of rows; or null
+    Index steps, batch, hidden_size, width, capacity, log_size, forget, group, normalizes, softmax, read_first, threads;
+    void* parts;              // (T, B, 4N); after forward: values for backward; after backward: the gradient
+    void* w;                  // (4N, N + W), of h and of the read vector
+    void* head_weight;        // (K, N)
+    void* head_bias;          // (K)
+    void* heads;              // (T, B, K); after forward: outputs of the heads; after backward: their gradient
+    void* flat_states;        // (T, B, D) before each step
+    void* log;                // (B, 3 + W, log_size)
+    void* windows;            // Index (T, B, 2): begin and end after each step
+    void* flat_state;         // (B, D) before the first step
+    void* keys;               // (B, C, 2)
+    void* vectors;            // (B, C, W)
+    void* strengths;          // (B, C)
+    void* count;              // Index (B): number of entries before the first step
+    void* write;              // bool (T, B): where an entry is appended
+    void* lengths;            // Index (B)
+    void* starts;             // bool (T, B): whether a row is reset to `fresh` and an empty memory
+    void* fresh;              // (D), given with `starts`
+    void* outputs;            // (T, B, N)
+    void* final_flat_state;   // (B, D)
+    void* final_keys;         // (B, C, 2)
+    void* final_vectors;      // (B, C, W)
+    void* final_strengths;    // (B, C)
+    void* final_count;        // Index (B)
+    void* is_full;            // Index (1), 0: becomes 1 if an entry is appended to `capacity` ones and `forget` is 0
+    void* workspace;          // lie_access_workspace(...) elements
+    void* grad_outputs;       // (T, B, N), or null
+    void* grad_flat_state;    // (B, D): gradient of the final flat state, on return that of the initial one
+    void* grad_final_keys;    // (B, C, 2), or null, as the next five
+    void* grad_final_vectors;
+    void* grad_final_strengths;
+    void* grad_keys;          // (B, C, 2)
+    void* grad_vectors;
+    void* grad_strengths;
+    void* grad_fresh;         // (blocks, D) zeros: one partial sum per block of rows; or null
 };
 
 namespace {
@@ -101,7 +104,7 @@ template <class Real> struct Head {
     Point<Real> old_key, old_step, raw_key, raw_step, normal_step, element, mixed, step, moved, key;
 
     Head(const Arguments& given, const Real* output, const Real* old)
-        : normalizes(given.normalize_steps), rotates(given.group == ROTATION), multiplies(given.group != TRANSLATION),
+        : normalizes(given.normalizes), rotates(given.group == ROTATION), multiplies(given.group != TRANSLATION),
           key_gate(sigmoid(output[KEY_GATE])), step_gate(sigmoid(output[STEP_GATE])), old_key(point(old)),
           old_step(point(old + 2)), raw_key(point(output + KEY)), raw_step(point(output + STEP)) {
         normal_step = normalizes ? normalize(raw_step) : raw_step;
@@ -277,36 +280,39 @@ template <class Real> struct Memory {
         for (Index row = first; row < last; ++row) {
             Real* log = log_of(row);
             std::fill_n(log, entries, Real(0));
-            copy_memory(row, initial_count(row), log, given.initial_keys, given.initial_vectors,
-                        given.initial_strengths);
+            add_memory(row, initial_count(row), log, leaves(given.keys, given.vectors, given.strengths));
+            std::memcpy(flat_state_at(0, row), vector(given.flat_state, flat_state, 0, row), flat_state * sizeof(Real));
         }
     }
 
-    // Copies or adds the first entries of the tensors of a memory to a log.
-    void copy_memory(Index row, Index count, Real* log, void* keys, void* vectors, void* strengths) const {
-        const Real *key = at(keys, row * capacity * 2), *vector = at(vectors, row * capacity * width),
-                   *strength = at(strengths, row * capacity);
-        for (Index i = 0; i < count; ++i) {
-            log[X * log_size + i] += key[2 * i];
-            log[Y * log_size + i] += key[2 * i + 1];
-            log[STRENGTH * log_size + i] += strength[i];
-            for (Index j = 0; j < width; ++j) log[(VECTOR + j) * log_size + i] += vector[i * width + j];
+    // A tensor (B, C, width) of a memory, or null, and its first row in a log.
+    struct Leaf {
+        void* tensor;
+        Index first, width;
+    };
+    std::array<Leaf, 3> leaves(void* keys, void* vectors, void* strengths) const {
+        return {{{keys, X, 2}, {vectors, VECTOR, width}, {strengths, STRENGTH, 1}}};
+    }
+
+    // Adds the first entries of a memory to a log.
+    void add_memory(Index row, Index count, Real* log, const std::array<Leaf, 3>& memory) const {
+        for (const Leaf& leaf : memory) {
+            const Real* from = at(leaf.tensor, row * capacity * leaf.width);
+            if (!from) continue;
+            for (Index i = 0; i < count; ++i)
+                for (Index j = 0; j < leaf.width; ++j) log[(leaf.first + j) * log_size + i] += from[i * leaf.width + j];
         }
     }
 
-    // Copies entries of a log to the tensors of a memory, with zeros behind them.
-    void extract_memory(Index row, Index count, const Real* log, void* keys, void* vectors, void* strengths) const {
-        Real *key = at(keys, row * capacity * 2), *vector = at(vectors, row * capacity * width),
-             *strength = at(strengths, row * capacity);
-        for (Index i = 0; i < count; ++i) {
-            key[2 * i] = log[X * log_size + i];
-            key[2 * i + 1] = log[Y * log_size + i];
-            strength[i] = log[STRENGTH * log_size + i];
-            for (Index j = 0; j < width; ++j) vector[i * width + j] = log[(VECTOR + j) * log_size + i];
+    // Copies entries of a log to a memory, with zeros behind them.
+    void extract_memory(Index row, Index count, const Real* log, const std::array<Leaf, 3>& memory) const {
+        for (const Leaf& leaf : memory) {
+            Real* to = at(leaf.tensor, row * capacity * leaf.width);
+            if (!to) continue;
+            for (Index i = 0; i < count; ++i)
+                for (Index j = 0; j < leaf.width; ++j) to[i * leaf.width + j] = log[(leaf.first + j) * log_size + i];
+            std::fill(to + leaf.width * count, to + leaf.width * capacity, Real(0));
         }
-        std::fill(key + 2 * count, key + 2 * capacity, Real(0));
-        std::fill(vector + width * count, vector + width * capacity, Real(0));
-        std::fill(strength + count, strength + capacity, Real(0));
     }
 
     // The number of entries that step t reads: with read_first, all but the one that it writes.
@@ -392,7 +398,8 @@ template <class Real> struct Memory {
     void end_forward(Index t, Index row) const {
         const Index begin = window(t, row)[0], count = std::min(window(t, row)[1] - begin, capacity);
         static_cast<Index*>(given.final_count)[row] = count;
-        extract_memory(row, count, log_of(row) + begin, given.final_keys, given.final_vectors, given.final_strengths);
+        extract_memory(row, count, log_of(row) + begin,
+                       leaves(given.final_keys, given.final_vectors, given.final_strengths));
     }
 
     // ---------------------------------------------------------------- backward
@@ -462,10 +469,9 @@ template <class Real> struct Memory {
         std::memcpy(carry, gradient, seen * sizeof(Real));
         std::memcpy(rest, gradient + seen, (CELL + hidden) * sizeof(Real));
         std::fill_n(grad_log, entries, Real(0));
-        if (given.grad_keys) {
-            const Index begin = window(t, row)[0], count = std::min(window(t, row)[1] - begin, capacity);
-            copy_memory(row, count, grad_log + begin, given.grad_keys, given.grad_vectors, given.grad_strengths);
-        }
+        const Index begin = window(t, row)[0], count = std::min(window(t, row)[1] - begin, capacity);
+        add_memory(row, count, grad_log + begin,
+                   leaves(given.grad_final_keys, given.grad_final_vectors, given.grad_final_strengths));
     }
 
     void backward(Index first, Index last, const Real* packed, Real* buffer) const {
@@ -513,15 +519,14 @@ template <class Real> struct Memory {
             Real* gradient = vector(given.grad_flat_state, flat_state, 0, row);
             std::memcpy(gradient, carries + (row - first) * carry_row, seen * sizeof(Real));
             std::memcpy(gradient + seen, rests + (row - first) * rest_row, rest_row * sizeof(Real));
-            if (given.grad_initial_keys)
-                extract_memory(row, initial_count(row), grad_logs + (row - first) * entries, given.grad_initial_keys,
-                               given.grad_initial_vectors, given.grad_initial_strengths);
+            extract_memory(row, initial_count(row), grad_logs + (row - first) * entries,
+                           leaves(given.grad_keys, given.grad_vectors, given.grad_strengths));
         }
     }
 
     void run(bool is_backward) const {
         Real* packed = at(given.workspace);
-        const Real *weight = at(given.weight), *head_weight = at(given.head_weight);
+        const Real *weight = at(given.w), *head_weight = at(given.head_weight);
         if (is_backward) {
             pack(weight, seen, 1, gates, seen, packed);
             pack(head_weight, hidden, 1, outputs, hidden, packed + packed_weight());

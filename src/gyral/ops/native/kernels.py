@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gyral.ops.native import library
+from gyral.ops.sequences import project, project_backward
 
 Make = Callable[[Any], Any]  # from the arguments of an operator to a tensor without values, or None
 
@@ -21,6 +22,12 @@ def like(name: str) -> Make:
         return None if value is None else torch.empty_like(value)
 
     return make
+
+
+def rows(a: Any, *shape: int) -> Tensor:
+    """Return a tensor (T, B, …) without values, for the argument x (T, B, X)."""
+    new: Tensor = a.x.new_empty(*a.x.shape[:2], *shape)
+    return new
 
 
 class Kernels:
@@ -45,7 +52,10 @@ class Kernels:
             result is the state before the first step, too: the kernel overwrites it.
         gradients: Functions that return the tensors for the gradients of other arguments; zeros like the argument where
             there is none. A result with one dimension more than the argument has partial sums over its first dimension.
-        optional: Names of arguments whose gradients the kernel leaves out where they are not needed.
+        sums: Names of the arguments whose gradients are such sums, one for each block of rows, from zeros: so they do
+            not depend on the number of threads.
+        optional: Names of arguments whose gradients the kernel leaves out where they are not needed, and of results
+            whose gradients are null, not zeros, where there is none.
         layouts: By the name of an argument, two functions. One returns it in the layout of the kernel. The other takes
             a tensor in that layout, and the argument, and returns the tensor in the layout of the argument.
     """
@@ -60,12 +70,13 @@ class Kernels:
         kept: Mapping[str, Make] | None = None,
         states: Mapping[str, str] | None = None,
         gradients: Mapping[str, Make] | None = None,
+        sums: Collection[str] = (),
         optional: Collection[str] = (),
         layouts: Mapping[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] | None = None,
     ) -> None:
         self.kernel, self.sizes, self.results, self.kept = library.Kernel(source), sizes, results, kept or {}
-        self.states, self.gradients, self.optional = states or {}, gradients or {}, optional
-        self.layouts = layouts or {}
+        self.states, self.gradients, self.layouts = states or {}, gradients or {}, layouts or {}
+        self.sums, self.optional = sums, optional
         self.prepare = self.kernel.prepare
         self._is_checked = False
 
@@ -91,13 +102,17 @@ class Kernels:
     def forward(self, a: Any) -> tuple[list[Any], list[Any]]:
         """Run all steps; see `gyral.ops.operator.Operator`."""
         results, kept = self.allocate(a)
+        self._run(a, results, kept)
+        return results, kept
+
+    def _run(self, a: Any, results: list[Any], kept: list[Any]) -> None:
+        """Write results and kept tensors."""
         given = self._given(a, results, kept)
         for before, after in self._overwritten:
             given[after] = self._copied(before, getattr(a, before))
         self.kernel.call(False, results[0].dtype, given)
         for before, after in self._overwritten:
             results[[*self.results].index(after)].copy_(self._unpacked(before, given[after], a))
-        return results, kept
 
     def backward(
         self, a: Any, results: list[Any], kept: list[Any], gradients: Sequence[Tensor | None], needs: dict[str, bool]
@@ -106,25 +121,26 @@ class Kernels:
         given, final = self._given(a, results, kept), dict(zip(self.results, gradients, strict=True))
         for (name, gradient), result in zip(final.items(), results, strict=True):
             if f"grad_{name}" in self._fields:
-                given[f"grad_{name}"] = torch.zeros_like(result) if gradient is None else gradient
+                is_null = gradient is None and name not in self.optional
+                given[f"grad_{name}"] = torch.zeros_like(result) if is_null else gradient
         found: dict[str, Any] = {}
         for name in self._differentiable:
             argument = getattr(a, name)
-            if name in self.optional and not needs[name]:
+            if argument is None or (name in self.optional and not needs[name]):
                 continue
             if name in self.states:
                 gradient = final[self.states[name]]
                 made: Tensor | None = self._copied(name, torch.zeros_like(argument) if gradient is None else gradient)
             elif name in self.gradients:
                 made = self.gradients[name](a)
+            elif name in self.sums:
+                made = given[name].new_zeros(self.kernel.blocks(given["batch"]), *given[name].shape)
             else:
-                made = None if argument is None else torch.zeros_like(given[name])
+                made = torch.zeros_like(given[name])
             found[name] = given[f"grad_{name}"] = made
         self.kernel.call(True, results[0].dtype, given)
         for name, gradient in found.items():
             argument = given[name] if name in self.layouts and name not in self.states else getattr(a, name)
-            if argument is None:
-                continue
             if gradient.dim() > argument.dim() and name not in self.states:
                 gradient = gradient.sum(0)
             found[name] = self._unpacked(name, gradient, a)
@@ -168,3 +184,24 @@ class Kernels:
     def _unpacked(self, name: str, tensor: Tensor, a: Any) -> Tensor:
         """Return a tensor of the kernel in the layout of an argument."""
         return self.layouts[name][1](tensor, getattr(a, name)) if name in self.layouts else tensor
+
+
+class ProjectedKernels(Kernels):
+    """Kernels that read the parts W_ih x_t + b (T, B, G) of all steps, and overwrite them with their gradient.
+
+    The operator has the arguments x, w_ih and b of `gyral.ops.sequences.project`. The first kept tensor is `parts`. If
+    the kernel has no field `grad_b`, the gradient of b is the sum of that of the parts.
+    """
+
+    def __init__(self, *given: Any, kept: Mapping[str, Make] | None = None, **further: Any) -> None:
+        super().__init__(*given, kept={"parts": lambda a: rows(a, len(a.w_ih)), **(kept or {})}, **further)
+
+    def _run(self, a: Any, results: list[Any], kept: list[Any]) -> None:
+        project(a.x, a.w_ih, a.b, out=kept[0])
+        super()._run(a, results, kept)
+
+    def backward(self, a: Any, results: list[Any], kept: list[Any], gradients: Any, needs: dict[str, bool]) -> Any:
+        """Return the gradients; see `gyral.ops.operator.Operator`."""
+        found = super().backward(a, results, kept, gradients, needs)
+        b = a.b if "grad_b" not in self._fields else None
+        return project_backward(kept[0], a.x, a.w_ih, b, needs) | found

@@ -26,7 +26,6 @@ KERNELS = Kernels(
     sizes,
     results={"outputs": like("values"), "final": like("h0")},
     states={"h0": "final"},
-    # a partial sum for each row: it does not depend on the number of threads
-    gradients={"dictionary": lambda a: a.dictionary.new_zeros(len(a.h0), *a.dictionary.shape)},
+    sums=("dictionary",),
 )
 permutation_scan = Operator(naive.permutation_scan, {"cpu": KERNELS})

@@ -7,7 +7,6 @@ y_{t,d} = C_tᵀ h_{t,d}
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gyral.ops.native.kernels import Kernels, like
@@ -38,8 +37,7 @@ KERNELS = Kernels(
     results={"outputs": like("u"), "final": like("h0")},
     kept={"kept": lambda a: a.u.new_empty(-(-len(a.u) // CHUNK), *a.h0.mT.shape)},
     states={"h0": "final"},
-    # a partial sum for each row: it does not depend on the number of threads
-    gradients={"a": lambda a: torch.zeros_like(a.h0.mT, memory_format=torch.contiguous_format)},
+    sums=("a",),
     layouts=dict.fromkeys(("a", "h0"), (transpose, lambda tensor, _: tensor.mT)),
 )
 selective_scan = Operator(naive.selective_scan, {"cpu": KERNELS})

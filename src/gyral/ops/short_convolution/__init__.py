@@ -43,21 +43,12 @@ def part(index: int) -> Any:
     return make
 
 
-def sums(a: Any, *shape: int) -> Tensor:
-    """Return zeros for partial sums over blocks of rows: their order does not depend on the number of threads."""
-    return a.values.new_zeros(KERNELS.kernel.blocks(a.values.shape[1]), *shape)
-
-
 KERNELS = Kernels(
     Path(__file__).with_name("short_convolution.cpp"),
     kernel_sizes,
     results={f"part{index + 1}": part(index) for index in range(3)},
-    gradients={
-        "values": like("values"),
-        "history": like("history"),
-        "weight": lambda a: sums(a, *a.weight.T.shape),
-        "bias": lambda a: sums(a, len(a.weight)),
-    },
+    gradients={"values": like("values"), "history": like("history")},
+    sums=("weight", "bias"),
     layouts={"weight": (lambda weight: weight.T.contiguous(), lambda weight, _: weight.T)},
 )
 OPERATOR = Operator(naive.short_convolution, {"cpu": KERNELS}, supports=lambda a: a.weight.shape[1] <= LONGEST)

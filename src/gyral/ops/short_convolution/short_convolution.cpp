@@ -32,7 +32,7 @@ struct Arguments {
     void* grad_values;             // as values
     void* grad_history;            // as history
     void* grad_weight;             // (blocks of rows, K, C): sums over the rows of a block
-    void* grad_bias;               // (blocks of rows, C)
+    void* grad_bias;               // (blocks of rows, C), or null
 };
 
 // `fixed`: K, so that a window is in registers; 0: any K up to MOST.
@@ -147,7 +147,7 @@ template <class Real, int fixed> struct Convolution {
                     if (t >= 0 && part) {
                         const Row bias = load_bias(c, count);
                         Registers sums = load_window(grad_weight, c, count);
-                        Row total = load_first(grad_bias + c, count);
+                        Row total = grad_bias ? load_first(grad_bias + c, count) : Row{};
                         for (Index row = first; row < last; ++row) {
                             if (t >= length(row)) continue;
                             fetch(given.values, t - past - AHEAD, row, channels, c);
@@ -168,7 +168,7 @@ template <class Real, int fixed> struct Convolution {
                             total += grad;
                         }
                         for_window([&](Index j) { store_first<Real>(grad_weight + j * channels + c, count, sums[j]); });
-                        store_first<Real>(grad_bias + c, count, total);
+                        if (grad_bias) store_first<Real>(grad_bias + c, count, total);
                     }
                     for (Index row = first; row < last; ++row) {
                         Row sum = {};
