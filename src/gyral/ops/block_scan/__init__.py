@@ -18,7 +18,7 @@ def sizes(a: Any) -> dict[str, int]:
 
 KERNELS = Kernels(
     Path(__file__).with_name("block_scan.cpp"),
-    sizes,
+    sizes=sizes,
     results={"outputs": like("values"), "final": like("h0")},
     states={"h0": "final"},
     gradients={"change": like("change")},

@@ -46,7 +46,7 @@ def kept_states(a: Any) -> Tensor:
 
 KERNELS = Kernels(
     Path(__file__).with_name("channel_scan.cpp"),
-    sizes,
+    sizes=sizes,
     results={"outputs": like("x"), "final": like("h0")},
     kept={"kept": kept_states},
     states={"h0": "final"},

@@ -76,7 +76,7 @@ def supports(a: Any) -> bool:
 
 KERNELS = ConvolutionKernels(
     Path(__file__).with_name("convolution.cpp"),
-    sizes,
+    sizes=sizes,
     results={"outputs": like("values")},
     gradients={"values": like("values"), "history": like("history"), "weights": weight_gradient},
 )

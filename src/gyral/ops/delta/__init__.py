@@ -63,7 +63,7 @@ def sizes(a: Any) -> dict[str, int]:
 
 KERNELS = Kernels(
     Path(__file__).with_name("delta.cpp"),
-    sizes,
+    sizes=sizes,
     results={"outputs": lambda a: a.v.new_empty(*a.v.shape[:2], *a.v.shape[3:]), "final": like("s0")},
     kept={"kept": lambda a: a.s0.new_empty(-(-len(a.v) // chunk_size(a)), *a.s0.shape)},
     states={"s0": "final"},

@@ -27,7 +27,7 @@ def decay_gradient(a: Any) -> Tensor:
 
 KERNELS = Kernels(
     Path(__file__).with_name("diagonal.cpp"),
-    sizes,
+    sizes=sizes,
     results={"outputs": like("values"), "final": like("h0")},
     states={"h0": "final"},
     gradients={"values": like("values"), "decay": decay_gradient},

@@ -65,7 +65,7 @@ class FastWeightsKernels(ProjectedKernels):
 
 KERNELS = FastWeightsKernels(
     Path(__file__).with_name("fast_weights.cpp"),
-    sizes,
+    sizes=sizes,
     results={"outputs": lambda a: rows(a, a.h0.shape[1]), "final_hidden": like("h0"), "final_memory": like("a0")},
     kept={"settled": lambda a: rows(a, a.inner_steps, a.h0.shape[1]), "memories": memories},
     states={"h0": "final_hidden"},

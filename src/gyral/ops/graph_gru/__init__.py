@@ -63,7 +63,7 @@ class GraphKernels(ProjectedKernels):
 
 KERNELS = GraphKernels(
     Path(__file__).with_name("graph_gru.cpp"),
-    sizes,
+    sizes=sizes,
     results={
         "outputs": lambda a: rows(a, a.memory.shape[2]),
         "final_memory": lambda a: a.x.new_empty(len(a.memory), a.capacity, a.memory.shape[2]),

@@ -108,7 +108,7 @@ class LieAccessKernels(ProjectedKernels):
 
 KERNELS = LieAccessKernels(
     Path(__file__).with_name("lie_access.cpp"),
-    sizes,
+    sizes=sizes,
     results={
         "outputs": lambda a: rows(a, a.head_weight.shape[1]),
         **{f"final_{name}": like(name) for name in ("flat_state", "keys", "vectors", "strengths", "count")},

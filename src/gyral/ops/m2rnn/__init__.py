@@ -35,7 +35,7 @@ def sizes(a: Any) -> dict[str, int | float]:
 
 KERNELS = Kernels(
     Path(__file__).with_name("m2rnn.cpp"),
-    sizes,
+    sizes=sizes,
     results={"outputs": like("v"), "final": like("s0")},
     kept={"kept": lambda a: a.s0.new_empty(-(-len(a.v) // CHUNK), *a.s0.shape)},
     states={"s0": "final"},

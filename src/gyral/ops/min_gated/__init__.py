@@ -24,7 +24,7 @@ def sizes(a: Any) -> dict[str, int]:
 
 KERNELS = Kernels(
     Path(__file__).with_name("min_gated.cpp"),
-    sizes,
+    sizes=sizes,
     results={"outputs": lambda a: a.projected.new_empty(*a.projected.shape[:2], a.h0.shape[1]), "final": like("h0")},
     states={"h0": "final"},
     gradients={"projected": like("projected")},

@@ -65,6 +65,7 @@ class Kernels:
     def __init__(
         self,
         source: Path,
+        *,
         sizes: Callable[[Any], dict[str, Any]],
         results: Mapping[str, Make],
         kept: Mapping[str, Make] | None = None,
@@ -193,8 +194,8 @@ class ProjectedKernels(Kernels):
     the kernel has no field `grad_b`, the gradient of b is the sum of that of the parts.
     """
 
-    def __init__(self, *given: Any, kept: Mapping[str, Make] | None = None, **further: Any) -> None:
-        super().__init__(*given, kept={"parts": lambda a: rows(a, len(a.w_ih)), **(kept or {})}, **further)
+    def __init__(self, source: Path, *, kept: Mapping[str, Make] | None = None, **further: Any) -> None:
+        super().__init__(source, kept={"parts": lambda a: rows(a, len(a.w_ih)), **(kept or {})}, **further)
 
     def _run(self, a: Any, results: list[Any], kept: list[Any]) -> None:
         project(a.x, a.w_ih, a.b, out=kept[0])

@@ -45,7 +45,7 @@ def before_chunks(name: str) -> Callable[[Any], Tensor]:
 
 KERNELS = Kernels(
     Path(__file__).with_name("rotation_scan.cpp"),
-    sizes,
+    sizes=sizes,
     results={
         "outputs": lambda a: a.parts.new_empty(len(a.parts), *a.h0.shape),
         "final_memory": like("memory"),

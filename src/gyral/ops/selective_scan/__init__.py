@@ -33,7 +33,7 @@ def transpose(tensor: Tensor) -> Tensor:
 
 KERNELS = Kernels(
     Path(__file__).with_name("selective_scan.cpp"),
-    sizes,
+    sizes=sizes,
     results={"outputs": like("u"), "final": like("h0")},
     kept={"kept": lambda a: a.u.new_empty(-(-len(a.u) // CHUNK), *a.h0.mT.shape)},
     states={"h0": "final"},

@@ -45,7 +45,7 @@ def part(index: int) -> Any:
 
 KERNELS = Kernels(
     Path(__file__).with_name("short_convolution.cpp"),
-    kernel_sizes,
+    sizes=kernel_sizes,
     results={f"part{index + 1}": part(index) for index in range(3)},
     gradients={"values": like("values"), "history": like("history")},
     sums=("weight", "bias"),

@@ -54,7 +54,7 @@ class SLSTMKernels(Kernels):
 
 KERNELS = SLSTMKernels(
     Path(__file__).with_name("slstm.cpp"),
-    sizes,
+    sizes=sizes,
     results={"outputs": rows, **{f"final_{name}": like(name) for name in State._fields}},
     kept={"sums": like("projected"), "states": lambda a: rows(a, 3)},
     states={name: f"final_{name}" for name in State._fields},
