@@ -142,18 +142,18 @@ def conditions(case: Case, device: torch.device) -> Iterator[None]:
     Raises:
         KernelUnavailableError: The kernels of flash-linear-attention cannot run.
     """
-    kernels, uses_onednn = delta.OPERATOR.kernels, torch.backends.mkldnn.enabled
+    kernels, uses_onednn = delta.delta_scan.kernels, torch.backends.mkldnn.enabled
     exact_products()
     try:
         if not case.fla:
-            delta.OPERATOR.kernels = {kind: name for kind, name in kernels.items() if kind != "cuda"}
-        elif reason := delta.OPERATOR.unsupported_on(device, torch.float32):
+            delta.delta_scan.kernels = {kind: name for kind, name in kernels.items() if kind != "cuda"}
+        elif reason := delta.delta_scan.unsupported_on(device, torch.float32):
             raise KernelUnavailableError(reason)
         if case.precision == "bfloat16" and device.type == "cpu" and not has_bfloat16_instructions():
             torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
         yield
     finally:
-        delta.OPERATOR.kernels, torch.backends.mkldnn.enabled = kernels, uses_onednn
+        delta.delta_scan.kernels, torch.backends.mkldnn.enabled = kernels, uses_onednn
 
 
 def check(case: Case, device_name: str, whole: bool) -> dict[str, Any]:

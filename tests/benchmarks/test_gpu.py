@@ -232,18 +232,18 @@ def test_rows_of_flash_linear_attention_without_the_package_are_named_with_the_r
 
 
 def test_flash_linear_attention_runs_in_its_own_rows_alone(monkeypatch):
-    device, kernels = torch.device("cpu"), delta.OPERATOR.kernels
+    device, kernels = torch.device("cpu"), delta.delta_scan.kernels
     asked = Mock(return_value=None)
-    monkeypatch.setattr(delta.OPERATOR, "unsupported_on", asked)
+    monkeypatch.setattr(delta.delta_scan, "unsupported_on", asked)
     with gpu_rows.conditions(CASE, device):
-        assert delta.OPERATOR.kernels == {"cpu": kernels["cpu"]}
+        assert delta.delta_scan.kernels == {"cpu": kernels["cpu"]}
     asked.assert_not_called()
     with gpu_rows.conditions(CASE._replace(fla=True), device):
-        assert delta.OPERATOR.kernels is kernels
+        assert delta.delta_scan.kernels is kernels
     asked.return_value = "there are none"
     with pytest.raises(gpu_rows.KernelUnavailableError, match="there are none"):
         gpu_rows.check(CASE._replace(fla=True), "cpu", False)
-    assert delta.OPERATOR.kernels is kernels
+    assert delta.delta_scan.kernels is kernels
 
 
 @pytest.mark.slow

@@ -13,4 +13,4 @@ if torch.cuda.is_available():
 @pytest.fixture(autouse=True)
 def without_fla(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use no kernels of flash-linear-attention, which has tests of its own."""
-    monkeypatch.delitem(delta.OPERATOR.kernels, "cuda")
+    monkeypatch.delitem(delta.delta_scan.kernels, "cuda")

@@ -204,7 +204,7 @@ class RecurrentBase(ChoosesBackends, ABC):
         return tuple(states)
 
     def _cells(self) -> list[RecurrentCell]:
-        return [*self._modules["cells"]._modules.values()]  # type: ignore[union-attr, list-item]  # as fast as a list
+        return [*self._modules["cells"]._modules.values()]  # type: ignore[union-attr]  # as fast as a list
 
     def _empty_outputs(self, inputs: Any) -> Tensor:
         """Return outputs (0, B, output_size) that depend on inputs and parameters, whose gradient is zero."""

@@ -66,7 +66,8 @@ class Task(LightningModule, ABC, Generic[Data]):
         measures: the measures that reports print, in the order of preference: the first one that a run logs is its main
             measure. By default the measures of the objectives in `gyral.tasks.objective`.
         remarks: remarks on results from other data than the configuration names; their metrics are `data_metrics`.
-        small: the options of a tiny example that the class of the data does not name, see `gyral.tasks.data_module.SplitData`.
+        small: the options of a tiny example that the class of the data does not name, see
+            `gyral.tasks.data_module.SplitData`.
         generators: the functions that generate text with a trained task, for `gyral generate run=…`. Each takes the
             task and keyword-only arguments, which are options of the command, and yields text for standard output. If
             there are several functions, the given options select one.
