@@ -12,7 +12,6 @@ from gyral.cells.inputs import LinkedInputs
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.errors import OptionError
 from gyral.ops import graph_gru
-from gyral.ops.sequences import last_step
 
 CARRIES = ("previous", "linked")
 
@@ -188,4 +187,5 @@ class MAGEGRUCell(GraphCell):
             lengths=lengths,
             starts=starts,
         )
-        return outputs, self.State(past[:, -1], past[:, :-1], last_step(before, lengths) + 1)
+        last = before[-1] if lengths is None else before.gather(0, (lengths - 1).unsqueeze(0)).squeeze(0)
+        return outputs, self.State(past[:, -1], past[:, :-1], last + 1)

@@ -150,7 +150,7 @@ class Mamba3Cell(RecurrentCell):
         for part, weight in ((b, self.weight_b), (c, self.weight_c)):
             normed = rms_norm(part.unflatten(-1, shape), weight).transpose(-2, -3)  # (…, G, R, S)
             found.append(normed.repeat_interleave(self.heads // self.groups, -3))
-        delta = F.softplus(delta + self.bias_dt.to(self.wide))
+        delta = F.softplus(delta + self.bias_dt.to(delta.dtype))
         rate = torch.where(rate >= 0, 1 + rate, 1 / (1 - rate.clamp(max=0))).clamp(min=SMALLEST_RATE)
         turn = math.pi * torch.tanh(theta).unsqueeze(-2) * delta.unsqueeze(-1)
         b, c = found[0] + self.offset_b, found[1] + self.offset_c
@@ -207,7 +207,7 @@ class Mamba3Cell(RecurrentCell):
             key, value = (part.masked_fill(starts[:, :, None, None, None], 0.0) for part in (key, value))
         operands = self.combine(projected, b, c, key, value)
         read, memory = run_scan(operands, self.spread(state.memory, 1), lengths, starts)
-        last = (last_step(part, lengths) for part in (b, projected.u, angle))
+        last = last_step(b, lengths), last_step(projected.u, lengths), last_step(angle, lengths)
         final = self.State(memory[:, :: self.rank], *last)
         return zero_beyond(self.finish(read, projected), lengths), final
 

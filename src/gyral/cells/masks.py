@@ -56,16 +56,19 @@ class MaskedModule(nn.Module):
 
     def draw_masks(self, *shape: int) -> DropoutMasks:
         """Draw the masks for a sequence of shape (T, B), or for a step of shape (B,)."""
+        if not self.training:
+            return NO_MASKS
         recurrent = None
-        if self.training and self.recurrent_dropout > 0:
+        if self.recurrent_dropout > 0:
             mask = dropout_mask(self.zeros(shape[-1], self.units), self.recurrent_dropout)
             recurrent = Shared(self.expand_mask(mask))
-        return DropoutMasks(self.draw_zoneout_mask(self.zoneout, *shape), recurrent)
+        return DropoutMasks(self.draw_zoneout_mask(*shape), recurrent)
 
-    def draw_zoneout_mask(self, probability: float, *shape: int) -> Tensor | None:
-        """Draw a mask (*shape, output_size); return None in evaluation and if the probability is zero."""
-        mask = self.draw_mask(probability, *shape, self.units)
-        return None if mask is None else self.expand_mask(mask)
+    def draw_zoneout_mask(self, *shape: int) -> Tensor | None:
+        """Draw a mask (*shape, output_size); return None in evaluation and without zoneout."""
+        if not self.training or self.zoneout == 0:
+            return None
+        return self.expand_mask(bernoulli_mask(self.zeros(*shape, self.units), self.zoneout))
 
     def draw_mask(self, probability: float, *shape: int) -> Tensor | None:
         """Draw a mask of a shape; return None in evaluation and if the probability is zero."""
@@ -77,15 +80,14 @@ class MaskedModule(nn.Module):
 
     def draw_fused_zoneout(self, *shape: int) -> Tensor | None:
         """Return zoneout in the form that kernels take; see `kernel_zoneout`."""
-        return kernel_zoneout(self.draw_zoneout_mask(self.zoneout, *shape), self.zoneout) if self.zoneout > 0 else None
+        return kernel_zoneout(self.draw_zoneout_mask(*shape), self.zoneout) if self.zoneout > 0 else None
 
     def kernel_masks(self, masks: DropoutMasks) -> dict[str, Any]:
         """Return zoneout and recurrent dropout as kernels take them, `keep` and `drop`."""
-        dropped = masks.recurrent_dropout
-        return {
-            "keep": kernel_zoneout(masks.zoneout, self.zoneout),
-            "drop": None if dropped is None else dropped.value,
-        }
+        keep, dropped = masks
+        if keep is None and self.zoneout > 0:
+            keep = kernel_zoneout(keep, self.zoneout)
+        return {"keep": keep, "drop": None if dropped is None else dropped.value}
 
     def apply_recurrent_dropout(self, hidden: Tensor, masks: DropoutMasks) -> Tensor:
         """Return the hidden vector (B, N) for the products with the recurrent weights."""
@@ -116,6 +118,9 @@ def _first_parameter(module: nn.Module) -> Tensor | None:
 
 def first_parameter(module: nn.Module) -> Tensor:
     """Return the first parameter of a module, also of a replica of `torch.nn.DataParallel`, which has none by name."""
+    for parameter in module._parameters.values():  # most cells have some of their own
+        if parameter is not None:
+            return parameter
     found = _first_parameter(module)
     if found is not None:
         return found

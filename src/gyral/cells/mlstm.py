@@ -64,7 +64,7 @@ class StabilizedCell(MatrixMemoryCell):
         values, state = self.convolve(projected.values, state, lengths, starts)
         heads = self.select(projected, values)
         forget = F.logsigmoid(heads.forget)
-        first = state.stabilizer.to(self.wide)
+        first = state.stabilizer.to(forget.dtype)
         stabilizers = scan_maximum(forget, heads.write, first, starts)
         before = torch.cat((first.unsqueeze(0), stabilizers[:-1]))
         if starts is not None:

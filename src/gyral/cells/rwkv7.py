@@ -78,21 +78,6 @@ class RWKV7Cell(LinearAttentionCell):
 
     head_size = 64
     dynamics = ("bias_w",)
-    weight_r: nn.Parameter
-    weight_k: nn.Parameter
-    weight_v: nn.Parameter
-    weight_w1: nn.Parameter
-    weight_w2: nn.Parameter
-    weight_a1: nn.Parameter
-    weight_a2: nn.Parameter
-    weight_g1: nn.Parameter
-    weight_g2: nn.Parameter
-    bias_w: nn.Parameter
-    bias_a: nn.Parameter
-    k_k: nn.Parameter
-    k_a: nn.Parameter
-    weight_norm: nn.Parameter
-    bias_norm: nn.Parameter
 
     def __init__(
         self,
@@ -118,18 +103,20 @@ class RWKV7Cell(LinearAttentionCell):
         self.kernel_size = 2  # a window with x_{t−1} alone
         self.weight_ih = None if input_size == width else nn.Parameter(torch.empty(width, input_size))
         self.mix = nn.Parameter(torch.empty(6, width))
-        for name in "rkv":
-            self.register_parameter(f"weight_{name}", nn.Parameter(torch.empty(width, width)))
-        given = {"w": ("decay_rank", decay_rank), "a": ("rate_rank", rate_rank), "g": ("gate_rank", gate_rank)}
-        for name, (option, rank) in given.items():
-            published = max(32, round((5 if name == "g" else 2.5) * hidden_size**0.5 / 32) * 32)
-            size = published if rank is None else check_integer(option, rank)
-            self.register_parameter(f"weight_{name}1", nn.Parameter(torch.empty(size, width)))
-            self.register_parameter(f"weight_{name}2", nn.Parameter(torch.empty(width, size)))
-        for name in ("bias_w", "bias_a", "k_k", "k_a", "weight_norm", "bias_norm"):
-            self.register_parameter(name, nn.Parameter(torch.empty(width)))
+        self.weight_r, self.weight_k, self.weight_v = (nn.Parameter(torch.empty(width, width)) for _ in "rkv")
+        self.weight_w1, self.weight_w2 = self._low_rank("decay_rank", decay_rank, 2.5)
+        self.weight_a1, self.weight_a2 = self._low_rank("rate_rank", rate_rank, 2.5)
+        self.weight_g1, self.weight_g2 = self._low_rank("gate_rank", gate_rank, 5)
+        self.bias_w, self.bias_a, self.k_k, self.k_a = (nn.Parameter(torch.empty(width)) for _ in range(4))
+        self.weight_norm, self.bias_norm = (nn.Parameter(torch.empty(width)) for _ in range(2))
         self.r_k = nn.Parameter(torch.empty(self.heads, self.value_size))
         self.reset_parameters()
+
+    def _low_rank(self, option: str, rank: int | None, factor: float) -> tuple[nn.Parameter, nn.Parameter]:
+        """Return two parameters whose product has a rank, a multiple of √N if the option is None."""
+        published = max(32, round(factor * self.hidden_size**0.5 / 32) * 32)
+        size = published if rank is None else check_integer(option, rank)
+        return nn.Parameter(torch.empty(size, self.width)), nn.Parameter(torch.empty(self.width, size))
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -7,12 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from gyral.cells.diagonal import WidthPreservingCell
+from gyral.cells.initialization import STEP_SIZES
 from gyral.core.checks import check_integer
 from gyral.ops.channel_scan import channel_scan
 from gyral.ops.channel_scan.naive import read
 from gyral.ops.scan import Shared
-
-STEP_SIZES = (1e-3, 1e-1)  # bounds of the initial step size
 
 
 class Constants(NamedTuple):

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.diagonal import WidthPreservingCell
+from gyral.cells.initialization import STEP_SIZES
 from gyral.core.checks import check_boolean, check_choice, check_integer
 from gyral.ops.diagonal import multiply, reciprocal
 from gyral.ops.scan import Shared
 
 DISCRETIZATIONS = ("zoh", "bilinear")
-STEP_SIZES = (1e-3, 1e-1)  # bounds of the initial step size
 LARGEST_REAL = -1e-4  # of an eigenvalue with clip_eigs
 
 

@@ -110,11 +110,10 @@ class SLSTMCell(ConvolvedCell):
 
     def gates(self, entered: Tensor, active: Tensor) -> Tensor:
         """Return W u + b and W x + b (…, 4N), for x and u (…, N)."""
-        parts = [
-            torch.einsum("...hj,hgij->...ghi", values.unflatten(-1, (self.heads, -1)), weight)
-            for values, weight in ((active, self.weight_gates[:, :2]), (entered, self.weight_gates[:, 2:]))
-        ]
-        return torch.cat(parts, dim=-3).flatten(-3).to(self.bias.dtype) + self.bias.flatten()
+        u, x = active.unflatten(-1, (self.heads, -1)), entered.unflatten(-1, (self.heads, -1))
+        of_u = torch.einsum("...hj,hgij->...ghi", u, self.weight_gates[:, :2])
+        of_x = torch.einsum("...hj,hgij->...ghi", x, self.weight_gates[:, 2:])
+        return torch.cat((of_u, of_x), dim=-3).flatten(-3).to(self.bias.dtype) + self.bias.flatten()
 
     def finish(self, hidden: Tensor) -> Tensor:
         """Return the normalized outputs (…, N)."""
@@ -135,5 +134,5 @@ class SLSTMCell(ConvolvedCell):
         (active,), state = self.convolve(entered, state, lengths, starts)
         parts = self.widen(self.gates(entered, active), self.weight_hh, *state[:4])
         found = slstm(*parts, lengths=lengths, starts=starts)
-        outputs, *final = (leaf.to(self.bias.dtype) for leaf in found)
+        outputs, *final = [leaf.to(self.bias.dtype) for leaf in found]
         return zero_beyond(self.finish(outputs), lengths), self.State._make((*final, state.window))
