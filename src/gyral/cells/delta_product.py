@@ -25,6 +25,7 @@ class DeltaProductCell(ScalarRatesCell):
         >>> layer = DeltaProduct(16, 64, micro_steps=3)
     """
 
+    has_decay = True
     values_per_key = 2
 
     def __init__(

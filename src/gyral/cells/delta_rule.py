@@ -156,13 +156,14 @@ class ScalarRatesCell(DeltaRuleCell):
     first, and `weight_conv` (C, kernel_size), see `initialization`; `A_log` (H,), the logarithm of numbers that are
     uniform in [0, 16]; `bias_dt` (H,), the inverse of softplus at step sizes whose logarithm is uniform in
     [log 0.001, log 0.1]; `weight_norm` (V,), one.
-
-    Attributes:
-        has_decay: Whether there is a decay.
     """
 
     dynamics = ("A_log", "bias_dt")
-    has_decay = True
+
+    @property
+    @abstractmethod
+    def has_decay(self) -> bool:
+        """Whether there is a decay; an attribute of subclasses."""
 
     def create_rates(self) -> None:
         self.A_log = nn.Parameter(torch.empty(self.heads)) if self.has_decay else None

@@ -21,4 +21,5 @@ class GatedDeltaNetCell(ScalarRatesCell):
         >>> layer = GatedDeltaNet(16, 64, key_size=8)
     """
 
+    has_decay = True
     values_per_key = 2
