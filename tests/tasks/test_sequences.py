@@ -35,11 +35,20 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "test_fraction": [0.1],
 }
 ROWS_OF_STEPS = {"inputs": "a", "targets": "classes", "lengths": None}
+NO_EFFECT = ("schema",)  # a task with it has no data
 NEEDED: dict[str, dict[str, Any]] = {
+    "stratify": {"targets": "classes"},
+    "time_gaps": {**ROWS_OF_STEPS, "sequence": "part", "time": "order"},
     "objective": {"targets": "classes"},
     "sequence": ROWS_OF_STEPS,
     "time": {**ROWS_OF_STEPS, "sequence": "part"},
 }
+
+
+def effects(task: Any) -> list[Any]:
+    """Return what the preprocessing of the inputs changes."""
+    return [task.model_inputs(next(iter(task.data.loader("val")))).tolist()]
+
 
 SMALL = ("task=sequences", "model=gru", "model.cell.hidden_size=4")
 

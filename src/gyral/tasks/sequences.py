@@ -7,18 +7,23 @@ An example with real inputs and one class per sequence:
 """
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from torch import Tensor
 
-from gyral.core.errors import UserError
+from gyral.core.errors import OptionError, UserError
+from gyral.core.forms import FormError
 from gyral.core.inputs import excerpt
 from gyral.data.batching import IGNORED, Batch
 from gyral.data.sequences import corpus
-from gyral.data.sequences.corpus import Sequences, SplitExamples
+from gyral.data.sequences.examples import Sequences, SplitExamples
+from gyral.data.sequences.schema import Schema
 from gyral.models.attention import LastStep
+from gyral.models.preprocessing import Preprocessing
 from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.baselines import constant_loss, frequency_loss
 from gyral.tasks.data_module import ExampleData
@@ -62,7 +67,14 @@ class SequencesTask(SequenceTask[SequencesData]):
         model: makes the model from the sizes of the task.
         data, inputs, targets, lengths, split, sequence, time: see `gyral.data.sequences.corpus.load`.
         per_step, objective: see `gyral.data.sequences.corpus.load`.
-        val_fraction, test_fraction, split_seed: see `gyral.data.sequences.corpus.load`.
+        val_fraction, test_fraction, split_seed, stratify: see `gyral.data.sequences.corpus.load`.
+        missing: "refuse", or "mask" for inputs that may be missing. The model reads the mean of the training split in
+            their place, and for each input whether it is missing, 1 or 0.
+        standardize: whether the inputs have their mean subtracted and are divided by their standard deviation. Both are
+            those of the training split, and are saved with the weights.
+        time_gaps: see `gyral.data.sequences.corpus.load`.
+        schema: the schema in the checkpoint of a trained task, which needs no file to predict new sequences. None: that
+            of the file.
         batch_size, data_seed: see `SequencesData`.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
@@ -88,43 +100,69 @@ class SequencesTask(SequenceTask[SequencesData]):
         val_fraction: float = 0.1,
         test_fraction: float = 0.1,
         split_seed: int = 0,
+        stratify: bool = False,
+        missing: str = "refuse",
+        standardize: bool = False,
+        time_gaps: bool = False,
+        schema: Mapping[str, Any] | None = None,
         batch_size: int = 32,
         data_seed: int = 0,
         **options: Any,
     ) -> None:
-        sequences = corpus.load(
-            data,
-            inputs=inputs,
-            targets=targets,
-            lengths=lengths,
-            split=split,
-            sequence=sequence,
-            time=time,
-            per_step=per_step,
-            objective=objective,
-            val_fraction=val_fraction,
-            test_fraction=test_fraction,
-            split_seed=split_seed,
-        )
+        if schema is not None:
+            sequences = Sequences.without_rows(_saved(schema))
+        else:
+            sequences = corpus.load(
+                data,
+                inputs=inputs,
+                targets=targets,
+                lengths=lengths,
+                split=split,
+                sequence=sequence,
+                time=time,
+                per_step=per_step,
+                objective=objective,
+                val_fraction=val_fraction,
+                test_fraction=test_fraction,
+                split_seed=split_seed,
+                stratify=stratify,
+                missing=missing,
+                standardize=standardize,
+                time_gaps=time_gaps,
+            )
+        has_data = schema is None
         predicted: Objective
         train, test = sequences.targets_of("train"), sequences.targets_of("test")
+        baseline = math.nan
         if sequences.classes is None:
-            predicted, baseline = Regression(sequences.target_size), constant_loss(train, test)
+            predicted = Regression(sequences.target_size)
+            baseline = constant_loss(train, test) if has_data else math.nan
         else:
             predicted = Classification(sequences.classes)
-            baseline = frequency_loss(train, test, sequences.classes)
+            baseline = frequency_loss(train, test, sequences.classes) if has_data else math.nan
+        preprocessing = None
+        if standardize or missing == "mask":
+            size = sequences.input_size or 0
+            statistics = sequences.statistics() if has_data else (np.zeros(size), np.ones(size))
+            masked = size - time_gaps if missing == "mask" else 0
+            preprocessing = Preprocessing(*statistics, standardize=standardize, masked=masked)
         super().__init__(
             model,
             SequencesData(sequences, batch_size=batch_size, data_seed=data_seed),
             vocabulary_size=sequences.vocabulary_size,
-            input_size=sequences.input_size,
+            input_size=sequences.input_size if preprocessing is None else preprocessing.output_size,
             objective=predicted,
             readout=None if sequences.per_step else LastStep,
             baseline=baseline,
-            max_writes=int(sequences.lengths.max()),
+            max_writes=sequences.schema.longest,
             **options,
         )
-        log.info("%s", describe(sequences, batch_size))
+        self.preprocessing = preprocessing
+        if has_data:
+            log.info("%s", describe(sequences, batch_size))
+
+    def model_inputs(self, batch: Batch) -> Tensor:
+        return batch.inputs if self.preprocessing is None else self.preprocessing(batch.inputs)
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         length = batch.inputs.shape[1] if batch.lengths is None else int(batch.lengths[row])
@@ -141,12 +179,25 @@ class SequencesTask(SequenceTask[SequencesData]):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
         checkpoint["labels"] = list(self.data.sequences.labels)
+        checkpoint["schema"] = self.data.sequences.schema.plain()
 
     def check_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         saved, own = checkpoint.get("labels", []), list(self.data.sequences.labels)  # older versions had no labels
         if saved != own:
             reason = f"{self.data.sequences.name}: the training split has the labels {excerpt(own) or 'none'}"
             raise UserError(f"{reason}; those of the checkpoint are {excerpt(map(str, saved)) or 'none'}")
+        if "schema" in checkpoint:  # older versions had none
+            trained, here = Schema.of_plain(checkpoint["schema"]).inputs, self.data.sequences.schema.inputs
+            if trained != here:
+                reason = f"{self.data.sequences.name}: the inputs are {excerpt(here)}"
+                raise UserError(f"{reason}; those of the checkpoint are {excerpt(trained)}")
+
+
+def _saved(schema: Any) -> Schema:
+    try:
+        return Schema.of_plain(schema)
+    except FormError as error:
+        raise OptionError("schema", excerpt([str(schema)]), str(error)) from None
 
 
 def describe(sequences: Sequences, batch_size: int) -> str:

@@ -274,8 +274,11 @@ ARRAYS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"targets": np.arange(N - 1)}, {}, "array targets: has 9 rows; the inputs have 10"),
     ({"targets": np.zeros((N, T + 1), int)}, {}, "array targets: has 5 integers in row 0; classes must be one per row"),
     ({"targets": np.zeros((N, T + 1, 2))}, {}, "array targets, row 0: has 5 steps; its input has 4 steps"),
-    ({"targets": np.arange(N) % 2 + 1}, {}, "array targets, row 1: 2; the 2 classes of the file must be 0 to 1"),
-    ({"targets": np.arange(N) % 2 - 1}, {}, "array targets, row 0: -1; classes must be ≥ 0"),
+    (
+        {"targets": np.where(np.arange(N) == 9, 7, np.arange(N) % 2 + 1), "split": PARTS},
+        {},
+        "array targets, row 9: 7; not a label of the training split, which has 1, 2",
+    ),
     ({"targets": np.zeros(N, int)}, {}, "array targets: has a single class"),
     (
         {"targets": ["a", "b"] * 4 + ["a", "c"], "split": PARTS},
@@ -345,10 +348,10 @@ def test_files_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path) -> No
     (tmp_path / "cut.npz").write_bytes(complete[: len(complete) // 2])
     np.savez(tmp_path / "objects.npz", inputs=np.array([[1], [1, 2]], dtype=object), targets=np.arange(2))
     for data, said in (
-        (None, "data=null: must be a .csv, .npz, .parquet, .jsonl or .json file"),
+        (None, "data=null: must be a .csv, .tsv, .npz, .parquet, .jsonl or .json file"),
         ("absent.npz", "cannot be read (No such file or directory)"),
         ("absent.csv", "cannot be read (No such file or directory)"),
-        ("absent.txt", "must be a .csv, .npz, .parquet, .jsonl or .json file"),
+        ("absent.txt", "must be a .csv, .tsv, .npz, .parquet, .jsonl or .json file"),
         ("folder.npz", "is a folder without a .parquet file"),
         ("broken.npz", "cannot be read as .npz: "),
         ("text.npz", "cannot be read as .npz: "),

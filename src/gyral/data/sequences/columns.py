@@ -1,5 +1,6 @@
 """Columns of .npz, .parquet and .json files."""
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,8 +72,12 @@ class ColumnFile(Protocol):
     kind: str
     names: list[str]
 
-    def read(self, name: str) -> Column:
+    def read(self, name: str, missing: bool = False) -> Column:
         """Return a column of the file.
+
+        Args:
+            name: its name.
+            missing: whether numbers may be missing, which are NaN.
 
         Raises:
             OptionError: the column cannot be read, or does not contain numbers or text.
@@ -102,7 +107,7 @@ class NumpyFile:
             raise OptionError("data", path, "contains a single array without a name; write it with numpy.savez")
         self.names = list(archive.files)
 
-    def read(self, name: str) -> Column:
+    def read(self, name: str, missing: bool = False) -> Column:
         with open_input("data", self.path) as file:
             try:
                 array = np.load(file, allow_pickle=False)[name]
@@ -148,12 +153,12 @@ class JsonFile:
             raise OptionError("data", path, "has no records")
         self.names = list(self._records[0])
 
-    def read(self, name: str) -> Column:
+    def read(self, name: str, missing: bool = False) -> Column:
         rows: list[np.ndarray] = []
         is_list = isinstance(self._records[0].get(name), list)
         for number, record in enumerate(self._records):
             value = record.get(name)
-            row = _row_of(value)
+            row = _row_of(_with_nan(value) if missing else value)
             if row is None or isinstance(value, list) != is_list or (rows and not _is_alike(row, rows[0])):
                 reason = "must be a number or a text" if not is_list else "must be a list of numbers, or of their lists"
                 alike = "" if number == 0 else ", as in row 0"
@@ -163,6 +168,13 @@ class JsonFile:
         if not is_list:
             return Column.of_scalars(f"field {name}", values)
         return Column(f"field {name}", values, np.array([len(row) for row in rows]))
+
+
+def _with_nan(value: Any) -> Any:
+    """Return a value of JSON with NaN in the place of null."""
+    if isinstance(value, list):
+        return [_with_nan(each) for each in value]
+    return math.nan if value is None else value
 
 
 def _row_of(value: Any) -> np.ndarray | None:
@@ -217,7 +229,7 @@ class ParquetFile:
     def _place(self, part: Path) -> str:
         return "" if part == self.path else f"{part.name}: "
 
-    def read(self, name: str) -> Column:
+    def read(self, name: str, missing: bool = False) -> Column:
         import pyarrow
         from pyarrow import parquet
 
@@ -227,22 +239,24 @@ class ParquetFile:
                 with parquet.ParquetFile(last) as file:
                     tables.append(file.read(columns=[name]))
             table = tables[0] if len(tables) == 1 else pyarrow.concat_tables(tables, promote_options="permissive")
-            return self._convert(table.column(name).combine_chunks(), place)
+            return self._convert(table.column(name).combine_chunks(), place, missing)
         except OptionError:
             raise
         except Exception as error:  # damaged files, and types that NumPy lacks, raise many kinds
             reason = f"{self._place(last)}{place}: cannot be read: {first_line(error)}"
             raise OptionError("data", self.path, reason) from error
 
-    def _convert(self, entries: Any, place: str) -> Column:
+    def _convert(self, entries: Any, place: str, missing: bool) -> Column:
         """Return the column of an array of pyarrow."""
-        self._check_complete(entries, place, None)
+        if not missing or _is_list(entries.type):
+            self._check_complete(entries, place, None)
         if not _is_list(entries.type):
             return Column.of_scalars(place, entries.to_numpy(zero_copy_only=False))
         lengths = _lengths(entries)
         column = Column(place, np.empty(0), lengths)  # to locate entries
         entries = entries.flatten()
-        self._check_complete(entries, place, column)
+        if not missing or _is_list(entries.type):
+            self._check_complete(entries, place, column)
         if not _is_list(entries.type):
             return Column(place, entries.to_numpy(zero_copy_only=False), lengths)
         widths = _lengths(entries)
@@ -252,7 +266,7 @@ class ParquetFile:
             raise OptionError("data", self.path, reason)
         entries = entries.flatten()
         width = int(widths[0]) if len(widths) else 0
-        if entries.null_count or _is_list(entries.type):
+        if (entries.null_count and not missing) or _is_list(entries.type):
             reason = "has empty values" if entries.null_count else "has lists of lists of lists"
             raise OptionError("data", self.path, f"{place}: {reason}; must have numbers")
         return Column(place, entries.to_numpy(zero_copy_only=False).reshape(-1, width), lengths)

@@ -15,11 +15,14 @@ from gyral.data.sequences.columns import Column
 
 NUMBERED = re.compile(r"(.*?)[ _.\[-]?(\d{1,9})\]?")
 INPUTS = "inputs"
-OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+SEPARATORS = (",", ";", "\t")
+MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))  # in lower case
 
 
 class CsvFile:
-    """A file with values that are separated by commas, and the names of its columns in the first line.
+    """A file with values separated by commas, semicolons or tabs, and the names of its columns in the first line.
+
+    The separator is the one that the first line has most often.
 
     A name is that of a column with one value per row, or the common beginning of numbered columns, which have the steps
     of a row: `t` stands for `t0`, `t1`, … Empty cells at the end make a row shorter. If there is no column `inputs`, it
@@ -28,6 +31,7 @@ class CsvFile:
     Args:
         path: path of the file, which may be packed as .csv.gz.
         named: the columns that other options than the inputs name.
+        text: the content of the file. None: it is read.
 
     Raises:
         OptionError: the file is not UTF-8, has no line of names, or has a row with another number of values.
@@ -35,10 +39,15 @@ class CsvFile:
 
     kind = "column"
 
-    def __init__(self, path: Path, named: Collection[str] = ()) -> None:
+    def __init__(self, path: Path, named: Collection[str] = (), text: str | None = None) -> None:
         self.path = path
+        text = read_text("data", path) if text is None else text
+        first = next((line for line in text.splitlines() if line.strip(" \t")), "")
+        self._separator = max(SEPARATORS, key=first.count)
         csv.field_size_limit(2**31 - 1)  # a column that no option names may have texts of any length
-        reader = csv.reader(io.StringIO(read_text("data", path)), strict=True, skipinitialspace=True)
+        reader = csv.reader(
+            io.StringIO(text), delimiter=self._separator, strict=True, skipinitialspace=self._separator != "\t"
+        )
         try:
             lines = ([cell.strip() for cell in line] for line in reader if line)
             self._head = next(lines, [])
@@ -61,8 +70,7 @@ class CsvFile:
             raise OptionError("data", self.path, "is empty; must have the names of the columns in its first line")
         first = ", ".join(self._head)
         if len(self._head) == 1:
-            found = next((f", not by {name}" for sign, name in OTHER_SEPARATORS.items() if sign in first), "")
-            reason = f"must have columns that are separated by commas{found}; its first line is"
+            reason = "must have columns that are separated by commas, semicolons or tabs; its first line is"
             raise OptionError("data", self.path, f"{reason} {excerpt([repr(first)])}")
         seen: set[str] = set()
         for name in self._head:
@@ -88,9 +96,9 @@ class CsvFile:
             usable[INPUTS] = series[free[0]]
         return usable
 
-    def read(self, name: str) -> Column:
+    def read(self, name: str, missing: bool = False) -> Column:
         if name in self._places:
-            values, stray = _parse([row[self._places[name]] for row in self._rows])
+            values, stray = _parse([row[self._places[name]] for row in self._rows], missing)
             return Column.of_scalars(f"column {name}", values, stray)
         columns = self._numbered[name]
         heads = [head for _, head in columns]
@@ -108,20 +116,28 @@ class CsvFile:
                 own.pop()
             cells += own
             lengths[number] = len(own)
-        values, stray = _parse(cells)
+        values, stray = _parse(cells, missing)
         return Column(place, values, lengths, heads=heads, stray=stray)
 
 
-def _parse(cells: Sequence[str]) -> tuple[np.ndarray, int | None]:
-    """Return cells as integers, real numbers, or texts, and the first text if there are numbers among the texts."""
+def _parse(cells: Sequence[str], missing: bool) -> tuple[np.ndarray, int | None]:
+    """Return cells as integers, real numbers, or texts, and the first text if there are numbers among the texts.
+
+    Args:
+        cells: the texts of the cells.
+        missing: whether numbers may be missing, which are NaN.
+    """
+    filled = ["nan" if cell.lower() in MISSING else cell for cell in cells] if missing else cells
     for kind, dtype in ((int, np.int64), (float, np.float64)):
         try:
-            values = np.array([kind(cell) for cell in cells], dtype=dtype)
+            values = np.array([kind(cell) for cell in filled], dtype=dtype)
         except (ValueError, OverflowError):
             continue
         if not any("_" in cell for cell in cells):  # which Python allows in numbers
             return values, None
     are_numbers = [_is_number(cell) for cell in cells]
+    if missing and any(are_numbers):
+        are_numbers = [_is_number(cell) for cell in filled]
     return np.array(cells, dtype=str), are_numbers.index(False) if any(are_numbers) else None
 
 

@@ -9,8 +9,8 @@ from gyral.core.inputs import check_file, is_packed, suffix_of
 from gyral.data.sequences.columns import ColumnFile, JsonFile, NumpyFile, ParquetFile
 from gyral.data.sequences.csv_columns import CsvFile
 
-FORMS = "a .csv, .npz, .parquet, .jsonl or .json file, or a folder of .parquet files"
-PACKABLE = (".csv", ".jsonl", ".json")
+FORMS = "a .csv, .tsv, .npz, .parquet, .jsonl or .json file, or a folder of .parquet files"
+PACKABLE = (".csv", ".tsv", ".jsonl", ".json")
 
 
 def open_columns(path: str | Path, named: Collection[str] = ()) -> ColumnFile:
@@ -26,7 +26,7 @@ def open_columns(path: str | Path, named: Collection[str] = ()) -> ColumnFile:
     """
     path = Path(path)
     readers: dict[str, Callable[[Path], ColumnFile]] = {
-        ".csv": partial(CsvFile, named=named),
+        **dict.fromkeys((".csv", ".tsv"), partial(CsvFile, named=named)),
         ".npz": NumpyFile,
         ".parquet": ParquetFile,
         ".jsonl": JsonFile,

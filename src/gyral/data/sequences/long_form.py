@@ -1,7 +1,6 @@
 """Files with one step of a sequence in each row."""
 
 import re
-import warnings
 from functools import cached_property
 
 import numpy as np
@@ -9,7 +8,11 @@ import numpy as np
 from gyral.core.errors import OptionError
 from gyral.data.sequences.columns import Column, ColumnFile
 
-ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?")
+ISO_DATE = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?)"
+    r"(?P<zone>Z|(?P<sign>[+-])(?P<hours>\d\d):?(?P<minutes>\d\d)?)?"
+)
+SECOND = np.timedelta64(1, "s")
 
 
 class LongFile:
@@ -21,7 +24,11 @@ class LongFile:
         file: the file. Each of its rows has one value of a column, or a list of numbers, which are a vector.
         sequence: name of the column that says which sequence a row belongs to.
         time: name of the column by which the steps of a sequence are sorted: numbers, or dates and times in the form of
-            ISO 8601, without time zone. None: the rows of a sequence are in the order of the file.
+            ISO 8601, all of them with a time zone, such as Z or +02:00, or none. None: the rows of a sequence are in
+            the order of the file.
+
+    Attributes:
+        sequences: the name of each sequence.
 
     Raises:
         OptionError: one of the columns cannot be used, or two rows of a sequence have the same time.
@@ -38,12 +45,14 @@ class LongFile:
         names = column.values.astype(str) if column.values.dtype.kind in "OST" else column.values
         _, first, group = np.unique(names, return_index=True, return_inverse=True)
         self._check(column, names == "" if names.dtype.kind == "U" else names != names, "is empty")
+        self.sequences = tuple(str(names[row]) for row in np.sort(first))
         group = np.argsort(np.argsort(first))[group]  # in the order of the first rows
         times = None if time is None else self._times(time)
         self._order = np.argsort(group, kind="stable") if times is None else np.lexsort((times, group))
         self._group = group[self._order]
+        self._sorted_times = None
         if times is not None:
-            own = times[self._order]
+            own = self._sorted_times = times[self._order]
             again = np.flatnonzero((self._group[1:] == self._group[:-1]) & (own[1:] == own[:-1]))
             if len(again):
                 before, row = (int(self._order[again[0] + step]) for step in (0, 1))
@@ -55,13 +64,22 @@ class LongFile:
         """Index of the first step of each sequence."""
         return np.flatnonzero(np.r_[True, self._group[1:] != self._group[:-1]])
 
-    def read(self, name: str) -> Column:
+    def gaps(self) -> np.ndarray:
+        """Return the time since the previous step, (S,) float32, in seconds for dates; 0 at first steps."""
+        assert self._sorted_times is not None, "without a column of times"
+        later = self._sorted_times[1:] - self._sorted_times[:-1]
+        gaps = np.zeros(len(self._sorted_times), dtype=np.float32)
+        gaps[1:] = later / SECOND if later.dtype.kind == "m" else later
+        gaps[self._starts] = 0
+        return gaps
+
+    def read(self, name: str, missing: bool = False) -> Column:
         """Return the values of all steps of a column.
 
         Raises:
             OptionError: the rows of the column do not have one value, or vectors of the same size.
         """
-        column = self._file.read(name)
+        column = self._file.read(name, missing)
         values = column.values
         if len(column.lengths) != len(self._order):
             raise self._error(column.place, f"has {len(column.lengths)} rows; other columns have {len(self._order)}")
@@ -120,18 +138,23 @@ class LongFile:
         if values.dtype.kind in "UOST":
             texts = values.astype(str)
             if column.stray is None:
-                wrong = np.array([ISO_DATE.fullmatch(text) is None for text in texts], dtype=bool)
+                found = [ISO_DATE.fullmatch(text) for text in texts]
+                wrong = np.array([match is None for match in found], dtype=bool)
             else:  # the others are numbers
                 wrong = np.arange(len(texts)) == column.stray
-            reason = "must be a number, or a date and time of ISO 8601 without time zone, such as 2024-05-31T23:59"
+            reason = "must be a number, or a date and time of ISO 8601, such as 2024-05-31T23:59 or 2024-05-31T23:59Z"
             self._check(column, wrong, reason)
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                try:
-                    values = texts.astype("datetime64[us]")
-                except (ValueError, Warning):
-                    raise self._error(column.place, f"has a date that does not exist; each {reason}") from None
-        elif values.dtype.kind not in "biufM":
+            matches = [match for match in found if match is not None]
+            zoned = np.array([match["zone"] is not None for match in matches], dtype=bool)
+            self._check(column, zoned != zoned[:1], "must have a time zone, or none, as the first row")
+            try:
+                values = np.array([match["date"] for match in matches], dtype="datetime64[us]")
+            except ValueError:
+                raise self._error(column.place, f"has a date that does not exist; each {reason}") from None
+            values = values - np.array([_minutes(match) for match in matches], dtype="timedelta64[m]")
+        elif values.dtype.kind == "b":
+            values = values.astype(np.int8)  # the difference of two of them is a number
+        elif values.dtype.kind not in "iufM":
             raise self._error(column.place, f"has the type {values.dtype}; must have numbers or dates")
         self._check(column, values != values, "is no number or date")
         return values
@@ -145,3 +168,9 @@ class LongFile:
 
     def _error(self, place: str, reason: str) -> OptionError:
         return OptionError("data", self.path, f"{place}: {reason}")
+
+
+def _minutes(match: re.Match[str]) -> int:
+    """Return the minutes by which the time zone of a date is ahead of UTC."""
+    minutes = 60 * int(match["hours"] or 0) + int(match["minutes"] or 0)
+    return -minutes if match["sign"] == "-" else minutes

@@ -14,6 +14,7 @@ from gyral.data.splits import SPLITS
 MAX_VOCABULARY = 1_000_000  # larger integers are measurements rather than tokens
 
 
+MOST_NUMBERS = 100  # classes that integers other than 0 to C − 1 are read as without being told
 OBJECTIVES = ("classification", "regression")
 
 
@@ -23,14 +24,23 @@ class Parser:
     Args:
         path: path of the file, for errors. All methods raise `OptionError` if a column cannot be used.
         objective: what the targets are for: "classification" or "regression"; None: as their type says.
+        missing: whether inputs and real targets may be missing, which are NaN.
+        real: whether integer inputs are real values rather than tokens.
     """
 
-    def __init__(self, path: Path, objective: str | None = None) -> None:
+    def __init__(self, path: Path, objective: str | None = None, *, missing: bool = False, real: bool = False) -> None:
         self.path = path
         self.objective = objective
+        self.missing = missing
+        self.real = real
 
     def inputs(self, columns: list[Column]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the steps of all rows, tokens (S,), tokens (S, W) or real vectors (S, X), and the lengths (N,)."""
+        """Return the steps of all rows, tokens (S,), tokens (S, W) or real vectors (S, X), and the lengths (N,).
+
+        If inputs may be missing, the columns get the lengths of the longest one in each row, filled with NaN.
+        """
+        if self.missing:
+            columns[:] = self._equally_long(columns)
         first = columns[0]
         for column in columns:
             if column.is_scalar:
@@ -48,7 +58,27 @@ class Parser:
         empty = first.lengths == 0
         if empty.any():
             raise self._error(f"{first.place}, row {empty.argmax()}", "has no steps")
-        return self._join(columns, "tokens"), first.lengths
+        values = self._join(columns, "tokens")
+        if self.real and not is_real(values):
+            values = _single_precision(values).reshape(len(values), -1)
+        return values, first.lengths
+
+    def _equally_long(self, columns: list[Column]) -> list[Column]:
+        """Return columns with as many steps in each row as the longest one has, if they have as many rows."""
+        same = [column for column in columns if not column.is_scalar and column.values.ndim == 1]
+        numeric = all(column.values.dtype.kind in "biuf" for column in same)
+        if not numeric or len(same) < len(columns) or len({len(column.lengths) for column in columns}) > 1:
+            return columns
+        lengths = np.max([column.lengths for column in columns], axis=0)
+        steps = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        filled = []
+        for column in columns:
+            values = np.full(len(steps), np.nan)
+            values[steps < np.repeat(column.lengths, lengths)] = column.values
+            filled.append(
+                replace(column, values=values, lengths=lengths) if (column.lengths < lengths).any() else column
+            )
+        return filled
 
     def lengths(self, column: Column, available: np.ndarray) -> np.ndarray:
         """Return the lengths (N,), at most the available lengths."""
@@ -66,7 +96,7 @@ class Parser:
         """Check that the inputs of the steps that are kept, (S,) bool, are finite numbers or tokens."""
         for column in columns:
             self._check_finite(column, is_kept)
-        if len(columns) == 1 and not is_real(columns[0].values):
+        if len(columns) == 1 and not is_real(columns[0].values) and not self.real:
             column = columns[0]
             for wrong, reason in (
                 (column.values < 0, "tokens must be ≥ 0"),
@@ -119,8 +149,9 @@ class Parser:
     ) -> tuple[list[Column], list[str]]:
         """Return the targets as numbers of the type that the objective needs, and the labels of the classes.
 
-        Texts are labels. Their classes are 0 to C − 1 in the sorted order of the labels of the training split. Without
-        texts, there are no labels. An empty text, or NaN for classes, is a place without a class.
+        Texts are labels, and so are integers other than 0 to C − 1, such as −1 and 1. Their classes are 0 to C − 1 in
+        the sorted order of the labels of the training split. Other integers have no labels. An empty text, or NaN for
+        classes, is a place without a class.
 
         Args:
             columns: the columns of the targets.
@@ -138,8 +169,27 @@ class Parser:
             missing = np.isnan(columns[0].values)
             if len(columns) > 1 or not _is_whole(columns[0].values[~missing]):
                 raise self._error(columns[0].place, "must have whole numbers or texts for objective=classification")
-            return [replace(columns[0], values=np.where(missing, IGNORED, columns[0].values).astype(np.int64))], []
-        return columns, []
+            columns = [replace(columns[0], values=np.where(missing, IGNORED, columns[0].values).astype(np.int64))]
+        return self._numbered(columns, is_kept, splits)
+
+    def _numbered(
+        self, columns: list[Column], is_kept: np.ndarray, splits: dict[str, np.ndarray]
+    ) -> tuple[list[Column], list[str]]:
+        """Return integer targets as classes from 0 to C − 1, and their labels if they were other integers."""
+        column, values = columns[0], columns[0].values
+        fits = column.is_scalar or len(is_kept) == len(values)
+        if len(columns) > 1 or values.ndim > 1 or is_real(values) or not fits:
+            return columns, []  # `targets` refuses integers of these shapes
+        counted = values != IGNORED
+        if not column.is_scalar:
+            counted &= is_kept
+        found = np.unique(values[counted])
+        if np.array_equal(found, np.arange(len(found))):
+            return columns, []
+        if self.objective is None and len(found) > MOST_NUMBERS:
+            reason = f"has {len(found)} different integers, which can be classes or measurements"
+            raise self._error(column.place, f"{reason}; set objective=classification or objective=regression")
+        return self._relabelled(column, values, counted, splits)
 
     def _labelled(
         self, columns: list[Column], is_kept: np.ndarray, splits: dict[str, np.ndarray]
@@ -158,17 +208,30 @@ class Parser:
         counted = texts != ""
         if not column.is_scalar and len(is_kept) == len(texts):
             counted &= is_kept
+        return self._relabelled(column, texts, counted, splits)
+
+    def _relabelled(
+        self, column: Column, values: np.ndarray, counted: np.ndarray, splits: dict[str, np.ndarray]
+    ) -> tuple[list[Column], list[str]]:
+        """Return a column with the classes of its values, and the labels of the classes.
+
+        Args:
+            column: the column.
+            values: its entries (S,), integers or texts.
+            counted: (S,) mask of the entries that are classes.
+            splits: the rows of each split.
+        """
         row_of = np.repeat(np.arange(len(column.lengths)), column.lengths)
-        labels = np.unique(texts[counted & np.isin(row_of, splits["train"])])
-        unknown = counted & ~np.isin(texts, labels)
+        labels = np.unique(values[counted & np.isin(row_of, splits["train"])])
+        unknown = counted & ~np.isin(values, labels)
         if unknown.any():
             index = int(unknown.argmax())
-            known = f"not a label of the training split, which has {excerpt(labels.tolist()) or 'none'}"
-            raise self._error(column.locate(index), f"{excerpt([str(texts[index])])}; {known}")
+            known = f"not a label of the training split, which has {excerpt(map(str, labels)) or 'none'}"
+            raise self._error(column.locate(index), f"{excerpt([str(values[index])])}; {known}")
         if len(labels) == 1:
             raise self._error(column.place, f"has a single class, {labels[0]}; must have at least two")
-        classes = np.where(counted, np.searchsorted(labels, texts), IGNORED)
-        return [replace(column, values=classes)], labels.tolist()
+        classes = np.where(counted, np.searchsorted(labels, values), IGNORED)
+        return [replace(column, values=classes)], [str(label) for label in labels]
 
     def splits(self, column: Column, count: int) -> dict[str, np.ndarray]:
         """Return the rows of each split from a column with their names."""
@@ -241,9 +304,9 @@ class Parser:
 
     def _check_finite(self, column: Column, counted: np.ndarray) -> None:
         if is_real(column.values):
-            self._refuse_first(
-                column, ~np.isfinite(_single_precision(column.values)), counted, "must be a finite number (float32)"
-            )
+            values = _single_precision(column.values)
+            wrong = np.isinf(values) if self.missing else ~np.isfinite(values)
+            self._refuse_first(column, wrong, counted, "must be a finite number (float32)")
 
     def _check_classes(self, column: Column, counted: np.ndarray) -> None:
         """Check that the classes are 0 to C − 1 and all occur."""
