@@ -10,7 +10,7 @@
 
 namespace convolution {
 
-// cpu.py gives these arguments by name. Pointers are to Real unless noted otherwise, and null for absent tensors.
+// Pointers are to Real unless noted otherwise, and null for absent tensors.
 struct Arguments {
     Index steps, batch, channels, heads, kernel, back, past, softmax, threads;
     void* values;        // (T, B, N)

@@ -4,22 +4,92 @@
     r_t, memory_t = step(W h_t + b, memory_{t−1})
     output = [h_t; r_t]
 
-`slot_memory` runs the kernels of `cpu`, which is imported on first use. `ntm` and `dnc` have the steps of the memories
-in plain torch, and `naive` has the loop.
+`ntm` and `dnc` have the steps of the memories in plain torch, and `naive` has the loop.
 """
+
+import ctypes
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from gyral.ops.native.kernels import ProjectedKernels, like, rows
 from gyral.ops.operator import Operator, cast_for_autocast, has_gradient
 from gyral.ops.slot_memory import naive
 from gyral.ops.slot_memory.dnc import DNCCodeMemory, DNCMemory
-from gyral.ops.slot_memory.naive import MEMORIES, Memory, flatten, unflatten
+from gyral.ops.slot_memory.naive import CONTROLLERS, MEMORIES, Memory, flatten, unflatten
 from gyral.ops.slot_memory.ntm import NTMMemory
 
 __all__ = ["DNCCodeMemory", "DNCMemory", "Memory", "NTMMemory", "slot_memory", "unsupported_reason"]
 
-OPERATOR = Operator(naive.slot_memory, {"cpu": "gyral.ops.slot_memory.cpu"})
+
+def kept_steps(a: Any) -> int:
+    """Return the number of steps whose states are kept."""
+    return a.x.shape[0] if a.has_gradient else 2  # len would make a number of a compiler's symbol
+
+
+def record_sizes(a: Any) -> dict[str, int]:
+    """Return the numbers on which the size of a record depends."""
+    return {
+        "hidden_size": a.interface_weight.shape[1],
+        "memory": list(MEMORIES).index(a.memory),
+        "controller": CONTROLLERS.index(a.controller),
+        "write_heads": 1,  # a DNC has no such options
+        "max_shift": 0,
+        **MEMORIES[a.memory](*a.sizes)._asdict(),
+    }
+
+
+def sizes(a: Any) -> dict[str, int]:
+    """Return the numbers that the kernel takes."""
+    return {"steps": len(a.x), "batch": len(a.state), "kept_steps": kept_steps(a), **record_sizes(a)}
+
+
+def records(a: Any) -> Tensor:
+    """Return where the kernel keeps the states after each step, and what backward needs besides them."""
+    # a compiler gives symbols for steps and batch, on which the size of a record does not depend
+    numbers = KERNELS.kernel.fill({"steps": 1, "batch": 1, "kept_steps": 1, **record_sizes(a)})
+    is_double = ctypes.c_int64(a.x.dtype == torch.float64)
+    new: Tensor = a.x.new_empty(kept_steps(a), a.x.shape[1], KERNELS.kernel.function("record_size")(numbers, is_double))
+    return new
+
+
+def outputs(a: Any) -> Tensor:
+    """Return a tensor (T, B, N + R · W) without values."""
+    memory = MEMORIES[a.memory](*a.sizes)
+    return rows(a, a.interface_weight.shape[1] + memory.read_heads * memory.width)
+
+
+class SlotMemoryKernels(ProjectedKernels):
+    """The kernels, and the gradients of the weights."""
+
+    def backward(self, a: Any, results: list[Any], kept: list[Any], gradients: Any, needs: dict[str, bool]) -> Any:
+        """Return the gradients; see `gyral.ops.operator.Operator`."""
+        found = super().backward(a, results, kept, gradients, needs)
+        parts, seen, interface = (tensor.flatten(0, 1) for tensor in kept[:3])
+        hidden = results[0][..., : a.interface_weight.shape[1]].flatten(0, 1)
+        return found | {
+            "w": parts.T @ seen,
+            "interface_weight": interface.T @ hidden,
+            "interface_bias": interface.sum(0),
+        }
+
+
+KERNELS = SlotMemoryKernels(
+    Path(__file__).with_name("slot_memory.cpp"),
+    sizes=sizes,
+    results={"outputs": outputs, "final_state": like("state")},
+    kept={
+        "seen": lambda a: rows(a, a.w.shape[1]),  # what the products of the controller read
+        "interface": lambda a: rows(a, len(a.interface_weight)),
+        "records": records,
+    },
+    states={"state": "final_state"},
+    sums=("fresh",),
+    optional=("outputs",),
+)
+OPERATOR = Operator(naive.slot_memory, {"cpu": KERNELS})
 unsupported_reason = OPERATOR.unsupported_reason
 
 

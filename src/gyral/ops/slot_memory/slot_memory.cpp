@@ -9,7 +9,7 @@
 
 namespace slot_memory {
 
-// cpu.py gives these arguments by name. Pointers are to Real unless noted otherwise, and null for absent tensors.
+// Pointers are to Real unless noted otherwise, and null for absent tensors.
 // N is the size of h, G that of the gates of the controller, V that of what their product reads: h, if the controller
 // is recurrent, and the read vectors (R W). A state of S numbers is these V numbers and then the rest: the state of the
 // memory and, of an LSTM, c (N). K numbers are the outputs of the controller for the memory.
@@ -17,7 +17,7 @@ struct Arguments {
     Index steps, batch, hidden_size, memory, controller, slots, width, read_heads, write_heads, max_shift, kept_steps,
         threads;
     void* parts;              // (T, B, G); after forward: values for backward; after backward: the gradient
-    void* weight;             // (G, V)
+    void* w;                  // (G, V)
     void* interface_weight;   // (K, N)
     void* interface_bias;     // (K)
     void* seen;               // (T, B, V): what the product reads
@@ -31,7 +31,7 @@ struct Arguments {
     void* outputs;            // (T, B, N + R W): h and the read vectors
     void* final_state;        // (B, S)
     void* workspace;          // slot_memory_workspace(...) elements
-    void* grad_outputs;       // (T, B, N + R W)
+    void* grad_outputs;       // (T, B, N + R W), or null
     void* grad_state;         // (B, S): gradient of the final state, on return that of the initial one
     void* grad_fresh;         // (blocks, S) zeros: one partial sum per block of rows; or null
 };
@@ -215,7 +215,7 @@ template <class Real, class Memory> struct Scan {
 
     void run(bool is_backward) const {
         Real *packed = at(given.workspace), *packed_interface = packed + packed_weight();
-        const Real *weight = at(given.weight), *interface_weight = at(given.interface_weight);
+        const Real *weight = at(given.w), *interface_weight = at(given.interface_weight);
         if (is_backward) {
             pack(weight, seen, 1, gates, seen, packed);
             pack(interface_weight, hidden, 1, controlled, hidden, packed_interface);
