@@ -70,7 +70,7 @@ class RecurrentCell(MaskedModule, ABC):
         if cls.__doc__ and (code := getattr(cls.__init__, "__code__", None)):
             arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
             bases = [each.__doc__ or "" for each in cls.__mro__[1:] if issubclass(each, RecurrentCell)]
-            cls.__doc__ = complete(cls.__doc__, arguments, bases)
+            cls.__doc__ = complete(cls.__doc__, arguments, bases, "State" in vars(cls))
 
     def __init__(
         self,

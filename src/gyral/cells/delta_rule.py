@@ -47,10 +47,6 @@ class DeltaRuleCell(LinearAttentionCell):
     with k̂ = k / √(Σ k² + 10⁻⁶), and q̂ in the same way. A subclass computes the rates e and w, γ and the gate in `rates`
     from further rows of W_ih. See `MatrixMemoryCell` for sizes.
 
-    State:
-        A NamedTuple (memory, window): the memory matrices (B, H, K, V), and the last inputs of the convolution (B,
-        kernel_size − 1, C), the latest last. Without a convolution, one tensor, the memory matrices.
-
     Args:
         heads: H.
         kernel_size: ≥ 2, the number of steps in the window of the convolution; None: without a convolution.

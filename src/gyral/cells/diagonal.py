@@ -72,6 +72,9 @@ class WidthPreservingCell(DiagonalCell):
 
     Parameter: `weight_ih` (N, X), uniform in ±1/√X; none if X = N.
 
+    State:
+        One tensor (B, 2P) for P complex numbers: the P real parts, then the P imaginary parts.
+
     Args:
         hidden_size: N ≥ 1, the width of the layer and of its outputs.
     """

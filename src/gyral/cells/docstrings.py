@@ -12,16 +12,17 @@ SECTION = re.compile(r"^(Args|Attributes|Raises|State|Example):\n", re.MULTILINE
 ONE_LINE = re.compile(r" *>>> layer = (?P<name>\w+)\((?P<inputs>\d+), (?P<hidden>\d+).*\)\n?")
 
 
-def complete(docstring: str, options: Sequence[str], bases: Sequence[str]) -> str:
+def complete(docstring: str, options: Sequence[str], bases: Sequence[str], has_state: bool) -> str:
     """Return the docstring of a cell with what it leaves to its base classes, and with the whole example.
 
-    The nearest base class that describes an option or an error does so for the cell, too. An example of one line, which
-    makes the layer, is followed by a call.
+    The nearest base class that describes an option, an error or the state does so for the cell, too. An example of one
+    line, which makes the layer, is followed by a call.
 
     Args:
         docstring: that of the class itself.
         options: names of the arguments of the constructor.
         bases: docstrings of the base classes, the nearest first.
+        has_state: whether the class itself has a class `State`, which says what the state is.
     """
     found = dict(sections(docstring))
     lineage = [found, *map(sections, bases)]
@@ -36,7 +37,8 @@ def complete(docstring: str, options: Sequence[str], bases: Sequence[str]) -> st
             f"    >>> outputs, state = layer(torch.randn(50, 8, {line['inputs']}))\n"
             f"    >>> outputs.shape\n    torch.Size([50, 8, {line['hidden']}])\n"
         )
-    completed = {"Args": arguments, "Raises": errors, "Example": example}
+    states = (each["State"] for each in lineage[: 1 if has_state else None] if "State" in each)
+    completed = {"State": next(states, ""), "Args": arguments, "Raises": errors, "Example": example}
     order = ("State", "Args", "Attributes", "Raises", "Example")
     parts = [f"{name}:\n{text}" for name in order if (text := completed.get(name, found.get(name)))]
     return "\n\n".join(part.rstrip() for part in (found[""], *parts) if part) + "\n"

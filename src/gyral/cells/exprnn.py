@@ -30,6 +30,9 @@ class ExpRNNCell(UnitaryCell):
     entries (2j, 2j + 1) are uniform in ±π (Henaff et al. 2016), so that U − Uᵀ has 2×2 blocks; `weight_ih` V (N, X),
     Kaiming-normal for ReLU; `bias` b (N,), uniform in ±0.01. Buffer: `base` Q₀ (N, N).
 
+    State:
+        One tensor (B, N), the hidden vector.
+
     Example:
         >>> layer = ExpRNN(16, 64)
     """

@@ -23,9 +23,6 @@ class FullURNNCell(UnitaryCell):
     has Haar-random eigenvectors and eigenvalues e^{iω} with ω uniform in ±π; `weight_ih`, `bias` and, with
     `learned_initial_state`, `initial_state`, see `gyral.cells.unitary.UnitaryCell`.
 
-    State:
-        One tensor (B, 2N): the N real parts, then the N imaginary parts.
-
     Args:
         hidden_size: N ≥ 1 complex units; the output is 2N wide.
         initialization: "default": b = 0. "authors": b is uniform in ±0.01, as in the authors' code (stwisdom/urnn on

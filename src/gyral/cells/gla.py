@@ -36,10 +36,6 @@ class GLACell(LinearAttentionCell):
     `weight_conv` (2HK + HV, kernel_size), uniform in ±1/√columns; `bias_decay` b_γ (HK,), zero; `weight_norm`
     (V,), one.
 
-    State:
-        One tensor (B, H, K, V), the memory matrices. With a convolution, a NamedTuple (memory, window) of them and the
-        last inputs of the convolution (B, kernel_size − 1, C), the latest last.
-
     Args:
         heads: H.
         key_size: K; ⌈V / 2⌉ if None.

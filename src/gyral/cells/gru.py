@@ -36,30 +36,11 @@ class GRUCell(TorchLayerCell):
     """
 
     kernel_rows = ("r", "z", "n")
+    mode = "GRU"
 
     State = HiddenState
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        bias: bool = True,
-        layer_norm: bool = False,
-        layer_norm_eps: float = 1e-5,
-        zoneout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-    ) -> None:
-        super().__init__(
-            "GRU",
-            input_size,
-            hidden_size,
-            bias=bias,
-            layer_norm=layer_norm,
-            layer_norm_eps=layer_norm_eps,
-            zoneout=zoneout,
-            recurrent_dropout=recurrent_dropout,
-        )
+    def create_norms(self) -> None:
         self.norm_gates = self.normalization(2)
         self.norm_candidate = self.normalization(1)
 

@@ -62,6 +62,10 @@ class MatrixMemoryCell(ConvolvedCell):
     The matrix after the output in a published layer belongs to the block around the cell; see
     `gyral.nn.block.PreNormBlock`.
 
+    State:
+        One tensor (B, H, K, V), the memory matrices. With a convolution, a NamedTuple (memory, window) of them and the
+        last inputs of the convolution (B, kernel_size − 1, C), the latest last.
+
     Args:
         hidden_size: N ≥ 1. The values of a head have size V = ⌈N / H⌉; of the H V numbers that the heads return, the
             first N are the output. These are all if H divides N.

@@ -46,9 +46,6 @@ class LRUCell(WidthPreservingCell):
     `theta_log` θ (P,), log(max_phase · u); `gamma_log` γ (P,), ½ log(1 − |λ|²); `B` (2, P, N), real and imaginary
     parts, normal / √(2N); `C` (2, N, P), normal / √P; `D` (N,), normal.
 
-    State:
-        One tensor (B, 2P): the P real parts, then the P imaginary parts.
-
     Args:
         state_size: P, the number of complex numbers in the state; N if None.
         r_min, r_max: The initial absolute values of λ are between them; 0 ≤ r_min < r_max ≤ 1.

@@ -80,6 +80,7 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
 
     kernel_rows = ("i", "f", "g", "o")
 
+    mode = "LSTM"
     layer_is_faster = True
     without_kernels = ("proj_size", "peepholes")
 
@@ -105,25 +106,19 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
         initialization: str = "torch",
     ) -> None:
         check_integer("hidden_size", hidden_size)
-        projected = check_integer("proj_size", proj_size, minimum=0, maximum=hidden_size - 1)
+        self.proj_size = check_integer("proj_size", proj_size, minimum=0, maximum=hidden_size - 1)
+        self.peepholes = check_boolean("peepholes", peepholes)
         super().__init__(
-            "LSTM",
             input_size,
             hidden_size,
             bias=bias,
-            proj_size=projected,
             layer_norm=layer_norm,
             layer_norm_eps=layer_norm_eps,
             zoneout=zoneout,
             recurrent_dropout=recurrent_dropout,
         )
-        self.proj_size = projected
         self.units = self.output_size
-        self.peepholes = check_boolean("peepholes", peepholes)
-        self.weight_peephole = nn.Parameter(torch.empty(3, hidden_size)) if peepholes else None
         self.zoneout_cell = check_real("zoneout_cell", zoneout_cell, minimum=0, below=1)
-        self.norm_gates = self.normalization(4)
-        self.norm_cell = self.normalization(1)
         self.initialization = check_choice("initialization", initialization, INITIALIZATIONS)
         if initialization != "torch" and not (bias or layer_norm):
             warnings.warn(
@@ -131,6 +126,11 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
                 stacklevel=2,
             )
         self._initialize()
+
+    def create_norms(self) -> None:
+        self.weight_peephole = nn.Parameter(torch.empty(3, self.hidden_size)) if self.peepholes else None
+        self.norm_gates = self.normalization(4)
+        self.norm_cell = self.normalization(1)
 
     def reset_parameters(self) -> None:
         super().reset_parameters()

@@ -37,6 +37,9 @@ class StabilizedCell(MatrixMemoryCell):
 
     The state has C and n as one matrix, whose last column is n. m is −10³⁰ before the first step, so that m_1 = i_1 as
     in the authors' parallel form; their step starts from m_0 = 0.
+
+    State:
+        A NamedTuple (memory, stabilizer): [C, n] (B, H, K, V + 1) and m (B, H).
     """
 
     def init_state(self, batch_size: int) -> Any:
@@ -241,9 +244,6 @@ class MLSTMLargeCell(StabilizedCell):
     Parameters and initial values: `weight_ih` (2HK + 2HV, X), rows [q; k; v; o], and `weight_gates` (2H, X), rows
     [i; f], uniform in ±1/√X; `bias_gates` (2H,), of i −10, so that the first steps write little, of f from 3 to 6 in
     equal steps; `weight_norm` g (H V,), one.
-
-    State:
-        A NamedTuple (memory, stabilizer): [C, n] (B, H, K, V + 1) and m (B, H).
 
     Args:
         hidden_size: N ≥ 2.

@@ -35,9 +35,6 @@ class PDSSMCell(WidthPreservingCell):
     `bias_phase` (P,), zero; `selector` W_s (K, N), normal / √N; `dictionary` M (K, P, P), normal; `B` (2, P, N), real
     and imaginary parts, normal / √(2N); `C` (2, N, P), normal / √P; `D` (N,), normal.
 
-    State:
-        One tensor (B, 2P): the P real parts, then the P imaginary parts.
-
     Args:
         state_size: P, the number of complex numbers in the state.
         dictionary_size: K, the number of matrices M_k.

@@ -42,9 +42,9 @@ class RNNCell(TorchLayerCell):
         zoneout: float = 0.0,
         recurrent_dropout: float = 0.0,
     ) -> None:
-        check_choice("nonlinearity", nonlinearity, ("tanh", "relu"))
+        self.nonlinearity = check_choice("nonlinearity", nonlinearity, ("tanh", "relu"))
+        self.mode = f"RNN_{nonlinearity.upper()}"
         super().__init__(
-            f"RNN_{nonlinearity.upper()}",
             input_size,
             hidden_size,
             bias=bias,
@@ -53,7 +53,8 @@ class RNNCell(TorchLayerCell):
             zoneout=zoneout,
             recurrent_dropout=recurrent_dropout,
         )
-        self.nonlinearity = nonlinearity
+
+    def create_norms(self) -> None:
         self.norm = self.normalization(1)
 
     def step(self, projected: Tensor, state: HiddenState, constants: DropoutMasks) -> tuple[Tensor, HiddenState]:

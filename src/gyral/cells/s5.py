@@ -54,9 +54,6 @@ class S5Cell(WidthPreservingCell):
     V⁻¹ times a matrix (2P, N) normal / √(2P); `C` (2, N, P), a complex matrix (N, 2P) normal / √(2P), truncated at two
     standard deviations, times V; `log_step` log Δ (P,) uniform in [log 0.001, log 0.1]; `D` (N,), normal.
 
-    State:
-        One tensor (B, 2P): the P real parts, then the P imaginary parts.
-
     Args:
         state_size: P, the number of complex numbers in the state; N if None.
         discretization: "zoh" or "bilinear".

@@ -93,39 +93,43 @@ class TorchLayerCell(RecurrentCell):
     weight and bias uniform in ±1/√N.
 
     Args:
-        mode: That of the layer, see `TorchLayer`.
         bias: Whether the gates have biases.
-        proj_size: The size of the projected hidden vector of an LSTM; 0 for no projection.
         layer_norm: Whether to apply layer normalization (Ba et al. 2016), with gain 1 and bias 0 at the start.
         layer_norm_eps: Number > 0 that the layer normalization adds to the variance, torch's default 1e-5.
 
     Attributes:
+        mode, proj_size: Those of the layer, see `TorchLayer`.
         layer_is_faster: Whether, on a CPU, the layer is faster than the kernels for sequences of one length.
         without_kernels: Names of the options that the kernels do not have.
     """
 
+    mode: str
+    proj_size = 0
     layer_is_faster = False
     without_kernels: tuple[str, ...] = ("layer_norm",)
 
     def __init__(
         self,
-        mode: str,
         input_size: int,
         hidden_size: int,
         *,
-        bias: bool,
-        proj_size: int = 0,
-        layer_norm: bool,
-        layer_norm_eps: float,
-        zoneout: float,
-        recurrent_dropout: float,
+        bias: bool = True,
+        layer_norm: bool = False,
+        layer_norm_eps: float = 1e-5,
+        zoneout: float = 0.0,
+        recurrent_dropout: float = 0.0,
     ) -> None:
         check_boolean("bias", bias)
-        output_size = proj_size or hidden_size
+        output_size = self.proj_size or hidden_size
         super().__init__(input_size, hidden_size, output_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
-        self.layer = TorchLayer(mode, input_size, hidden_size, bias=bias, proj_size=proj_size)
+        self.layer = TorchLayer(self.mode, input_size, hidden_size, bias=bias, proj_size=self.proj_size)
         self.layer_norm = check_boolean("layer_norm", layer_norm)
         self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
+        self.create_norms()
+
+    @abstractmethod
+    def create_norms(self) -> None:
+        """Create the layer normalizations, and parameters that the layer does not have."""
 
     def reset_parameters(self) -> None:
         """Reset all parameters, including the parameters of the layer."""

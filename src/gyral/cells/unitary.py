@@ -113,6 +113,9 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
     Parameters: `weight_ih` V (2N, X), or (N, X) for a real cell, Xavier-uniform; `bias` b (N,), zero; with
     `learned_initial_state` also `initial_state` (2N,), or (N,), uniform in ±√(3/(2N)). Those of W follow.
 
+    State:
+        One tensor (B, 2N): the N real parts, then the N imaginary parts; (B, N) for a real cell.
+
     Args:
         initialization: "default" or "authors", for the subclass.
         learned_initial_state: Whether the hidden vector before the first step is a parameter, uniform in ±√(3/(2N)) at

@@ -31,9 +31,6 @@ class URNNCell(UnitaryCell):
     Parameters: `angles` ω (3, N), uniform in ±π; `axes` (2, 2, N), real and imaginary parts of v; `weight_ih`, `bias`
     and, with `learned_initial_state`, `initial_state`, see `gyral.cells.unitary.UnitaryCell`.
 
-    State:
-        One tensor (B, 2N): the N real parts, then the N imaginary parts.
-
     Args:
         hidden_size: N ≥ 1 complex units; the output is 2N wide.
         initialization: "default": v is uniform in ±1, b = 0. "authors": v is uniform in ±√(3/(N + 1)), on whose scale

@@ -1,7 +1,7 @@
 """The docstrings of layers, which are those of their cells, so that `help(gyral.RUM)` says everything about RUM."""
 
 import re
-from inspect import signature
+from inspect import getdoc, signature
 from textwrap import fill
 from typing import Any
 
@@ -48,12 +48,9 @@ def _shapes(cell_class: Any) -> str:
 
 
 def _state(cell_class: Any) -> str:
-    """Return what the state of a layer is: by the section "State" of its cell or of a base class, or by the type."""
-    for owner in cell_class.__mro__:
-        if text := sections(owner.__doc__ or "").get("State"):
-            return f"{' '.join(text.split())} Each tensor has a first dimension num_layers · D before B."
-        if "init_state" in vars(owner):
-            break
+    """Return what the state of a layer is: by the section "State" of its cell, or by the type."""
+    if text := sections(getdoc(cell_class) or "").get("State"):
+        return f"{' '.join(text.split())} Each tensor has a first dimension num_layers · D before B."
     returned = signature(cell_class.init_state).return_annotation
     state = returned if hasattr(returned, "_fields") else getattr(cell_class, "State", None)
     fields = getattr(state, "_fields", ())
