@@ -46,9 +46,9 @@ def layers() -> str:
         imports |= {f"from {cells.modules()[cell]} import {cell}", *_imports(options, places[owner.name][1])}
         constructor = f"def __init__({ast.unparse(_with_options(shared, options))}) -> None: ..."
         bases = "TorchWeights, Layer" if classes["TorchLayerCell"] in lineage else "Layer"
-        own, *bases = (ast.get_docstring(each) or "" for each in lineage)
+        document, *further = (ast.get_docstring(each) or "" for each in lineage)
         has_state = any(isinstance(each, ast.ClassDef) and each.name == "State" for each in classes[cell].body)
-        about = indent(complete(own, _names(options), bases, has_state), "    ").strip()
+        about = indent(complete(document, _names(options), further, has_state), "    ").strip()
         body = f'    r"""{about}\n    """\n\n    cell_class: type[{cell}]\n\n    {constructor}\n'
         texts.append(f"class {name}({bases}):\n{body}")
     return "\n".join([*sorted(imports), "\n__all__: list[str]\n", *texts])
