@@ -136,7 +136,8 @@ def own(task: str, name: str) -> dict[str, Any]:
 @functools.cache
 def small_options(task: str) -> dict[str, Any]:
     """Return the options of the tiny example of a task by their dotted names; see the top of this file."""
-    return slices.small_options(read_choice("task", task), task)
+    options = slices.small_options(read_choice("task", task), task)
+    return {"eval_batch_size": 8, **options} if "eval_batch_size" in option_names(task) else options
 
 
 def small(task: str, short: bool = True, **options: Any) -> Any:

@@ -29,7 +29,8 @@ class AddingData(GeneratedData):
 
     Args:
         length: T ≥ 2, number of steps.
-        batch_size, train_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`.
+        batch_size, eval_batch_size, train_size, val_size, test_size, data_seed: see
+            `gyral.tasks.data_module.GeneratedData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -42,13 +43,19 @@ class AddingData(GeneratedData):
         *,
         length: int = 100,
         batch_size: int = 50,
+        eval_batch_size: int | None = None,
         train_size: int = 100_000,
         val_size: int = 1000,
         test_size: int = 10_000,
         data_seed: int = 0,
     ) -> None:
         super().__init__(
-            batch_size=batch_size, train_size=train_size, val_size=val_size, test_size=test_size, data_seed=data_seed
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            train_size=train_size,
+            val_size=val_size,
+            test_size=test_size,
+            data_seed=data_seed,
         )
         self.length = check_integer("length", length, minimum=2)
 

@@ -70,7 +70,7 @@ class AlgorithmData(AnswerData):
             arithmetic, as in the paper.
         zero_padded: for double and addition, whether all digits of a number are uniform, so that smaller numbers are
             padded with zeros to the length, as in the paper; otherwise the first digit is not zero.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -87,6 +87,7 @@ class AlgorithmData(AnswerData):
         vocabulary_size: int | None = None,
         zero_padded: bool = False,
         batch_size: int = 32,
+        eval_batch_size: int | None = None,
         val_batches: int = 20,
         test_batches: int = 100,
         data_seed: int = 0,
@@ -110,7 +111,13 @@ class AlgorithmData(AnswerData):
         self.max_writes = 1 + self.width * self.longest * self.factors[-1]
         self.categories = [f"{factor}x" for factor in self.factors]
         self.tests = len(self.factors)
-        super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
+        super().__init__(
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            val_batches=val_batches,
+            test_batches=test_batches,
+            data_seed=data_seed,
+        )
 
     def lengths(self, test: int) -> tuple[int, int]:
         """Return the shortest and the longest length of a test.
@@ -126,19 +133,21 @@ class AlgorithmData(AnswerData):
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
         shortest, longest = self.lengths(test)
-        lengths = generator.integers(shortest, longest + 1, self.batch_size)
+        lengths = generator.integers(shortest, longest + 1, self.size_of(split))
         steps = lengths.max()
         if self.name in ARITHMETIC:
             # Addition has two numbers in the last dimension, double has one.
-            symbols = generator.integers(0, DIGITS, (self.batch_size, steps, self.width))
+            symbols = generator.integers(0, DIGITS, (self.size_of(split), steps, self.width))
             if not self.zero_padded:
-                rows = np.arange(self.batch_size)
-                symbols[rows, lengths - 1] = generator.integers(1, DIGITS, (self.batch_size, self.width))
+                rows = np.arange(self.size_of(split))
+                symbols[rows, lengths - 1] = generator.integers(1, DIGITS, (self.size_of(split), self.width))
             symbols[np.arange(steps) >= lengths[:, None]] = 0
-            questions = symbols.reshape(self.batch_size, -1)
+            questions = symbols.reshape(self.size_of(split), -1)
         else:
-            questions = generator.integers(0, self.vocabulary_size - len(MARKS), (self.batch_size, steps * self.width))
-        categories = np.zeros((self.batch_size, 1 + len(self.factors)), dtype=bool)
+            questions = generator.integers(
+                0, self.vocabulary_size - len(MARKS), (self.size_of(split), steps * self.width)
+            )
+        categories = np.zeros((self.size_of(split), 1 + len(self.factors)), dtype=bool)
         categories[:, 0] = test == 0
         categories[:, 1 + test] = True
         return self.assemble(questions, lengths, categories)

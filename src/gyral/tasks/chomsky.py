@@ -58,7 +58,7 @@ class ChomskyData(DrawnData):
             training, the others one length.
         test_range: shortest and longest word of a further test, whose lengths are uniform; [41, 500] in the
             publication. None: no such test.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Attributes:
         lengths: the lengths of the words of each test, all equally likely.
@@ -83,11 +83,18 @@ class ChomskyData(DrawnData):
         test_factors: Sequence[int] = (1, 2, 4, 8),
         test_range: Sequence[int] | None = None,
         batch_size: int = 128,
+        eval_batch_size: int | None = None,
         val_batches: int = 8,
         test_batches: int = 16,
         data_seed: int = 0,
     ) -> None:
-        super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
+        super().__init__(
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            val_batches=val_batches,
+            test_batches=test_batches,
+            data_seed=data_seed,
+        )
         self.transduction = TRANSDUCTIONS[check_choice("name", name, tuple(TRANSDUCTIONS))]()
         fewest = self.transduction.shortest
         check_integer("length", length, minimum=fewest)
@@ -126,7 +133,7 @@ class ChomskyData(DrawnData):
         }
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
-        return self._draw(generator, test, int(generator.choice(self.lengths[test])))
+        return self._draw(generator, self.size_of(split), test, int(generator.choice(self.lengths[test])))
 
     def _batches(self, split: str, length: int) -> DrawnBatches[Batch]:
         if split == "train":
@@ -136,13 +143,14 @@ class ChomskyData(DrawnData):
         def draw(generator: np.random.Generator, index: int) -> Batch:
             test, place = divmod(index, count)
             lengths = self.lengths[test]
-            return self._draw(generator, test, int(lengths[(2 * place + 1) * len(lengths) // (2 * count)]))
+            chosen = lengths[(2 * place + 1) * len(lengths) // (2 * count)]
+            return self._draw(generator, self.size_of(split), test, int(chosen))
 
         return DrawnBatches(draw, seed=self.data_seed, name=split, length=length)
 
-    def _draw(self, generator: np.random.Generator, test: int, length: int) -> Batch:
-        """Draw a batch whose words have one length."""
-        words, answers, counted = self.transduction.draw(generator, length, self.batch_size)
+    def _draw(self, generator: np.random.Generator, size: int, test: int, length: int) -> Batch:
+        """Draw a batch of `size` words of one length."""
+        words, answers, counted = self.transduction.draw(generator, length, size)
         empty = len(self.transduction.inputs)
         inputs = np.pad(words, ((0, 0), (0, answers.shape[1])), constant_values=empty)
         before = ((0, 0), (length, 0))
@@ -151,7 +159,7 @@ class ChomskyData(DrawnData):
             torch.from_numpy(inputs),
             torch.from_numpy(targets),
             answers=None if counted is None else torch.from_numpy(np.pad(counted, before)),
-            categories=categories_of(self.batch_size, self.tests, test),
+            categories=categories_of(size, self.tests, test),
         )
 
 

@@ -29,7 +29,8 @@ class CopyData(GeneratedData):
         delay: T ≥ 1, steps from the last data symbol to the first answer.
         symbols: size of the alphabet, from 2 to 200.
         recalled: number of data symbols to remember, ≥ 1.
-        batch_size, train_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`.
+        batch_size, eval_batch_size, train_size, val_size, test_size, data_seed: see
+            `gyral.tasks.data_module.GeneratedData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -44,13 +45,19 @@ class CopyData(GeneratedData):
         symbols: int = 8,
         recalled: int = 8,
         batch_size: int = 64,
+        eval_batch_size: int | None = None,
         train_size: int = 50_000,
         val_size: int = 500,
         test_size: int = 500,
         data_seed: int = 0,
     ) -> None:
         super().__init__(
-            batch_size=batch_size, train_size=train_size, val_size=val_size, test_size=test_size, data_seed=data_seed
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            train_size=train_size,
+            val_size=val_size,
+            test_size=test_size,
+            data_seed=data_seed,
         )
         self.delay = check_integer("delay", delay)
         self.symbols = check_integer("symbols", symbols, minimum=2, maximum=200)

@@ -26,6 +26,8 @@ from gyral.data.batching import (
 )
 from gyral.data.splits import SPLITS
 
+SMALLEST_EVALUATION = 32  # rows of a batch in evaluation, unless told otherwise: fewer only take longer
+
 
 class SplitData(LightningDataModule, ABC):
     """Data in three splits: a stream of batches for training, and one pass in order over the others.
@@ -120,16 +122,19 @@ class RowData(SplitData):
     Args:
         batch_size: sequences per batch.
         data_seed: seed of the order of the training batches.
+        eval_batch_size: sequences per batch in evaluation, on which the metrics do not depend. None: `batch_size`, but
+            at least `SMALLEST_EVALUATION`.
 
     Raises:
-        OptionError: the batch size is below 1, the seed is below 0, or one has the wrong type.
+        OptionError: a batch size is below 1, the seed is below 0, or one has the wrong type.
     """
 
     small: ClassVar = {"batch_size": 8}
 
-    def __init__(self, *, batch_size: int, data_seed: int) -> None:
+    def __init__(self, *, batch_size: int, data_seed: int, eval_batch_size: int | None = None) -> None:
         super().__init__()
         self.batch_size = check_integer("batch_size", batch_size)
+        self.eval_batch_size = size_of_evaluation(batch_size, eval_batch_size)
         self.data_seed = check_integer("data_seed", data_seed, minimum=0)
 
     @abstractmethod
@@ -142,7 +147,7 @@ class RowData(SplitData):
 
     def loader(self, split: str) -> Batches:
         """Return the rows of a split in order, for evaluation."""
-        return Batches(self.rows(check_choice("split", split, SPLITS)), self.batch_size, self.assemble)
+        return Batches(self.rows(check_choice("split", split, SPLITS)), self.eval_batch_size, self.assemble)
 
     def stream(self) -> ShuffledBatches:
         """Return the training stream, which reads the rows in a new order in each pass."""
@@ -156,7 +161,7 @@ class GeneratedData(RowData):
     Each split has its own random stream, derived from the seed and the name of the split.
 
     Args:
-        batch_size: sequences per batch.
+        batch_size, eval_batch_size: see `RowData`.
         train_size, val_size, test_size: sequences in each split.
         data_seed: seed of the splits and of the order of the training batches.
 
@@ -167,8 +172,17 @@ class GeneratedData(RowData):
 
     small: ClassVar = {"train_size": 76, "val_size": 20, "test_size": 12}
 
-    def __init__(self, *, batch_size: int, train_size: int, val_size: int, test_size: int, data_seed: int) -> None:
-        super().__init__(batch_size=batch_size, data_seed=data_seed)
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        train_size: int,
+        val_size: int,
+        test_size: int,
+        data_seed: int,
+        eval_batch_size: int | None = None,
+    ) -> None:
+        super().__init__(batch_size=batch_size, data_seed=data_seed, eval_batch_size=eval_batch_size)
         self.sizes = {
             "train": check_integer("train_size", train_size),
             "val": check_integer("val_size", val_size),
@@ -198,6 +212,8 @@ class DrawnData(SplitData):
         val_batches: batches of a validation; each validation uses the same batches.
         test_batches: batches of each test.
         data_seed: seed of all draws.
+        eval_batch_size: sequences per batch of a validation or test, which are others for another size. None:
+            `batch_size`.
 
     Attributes:
         tests: number of tests. The first test has the distribution of the validation.
@@ -209,22 +225,37 @@ class DrawnData(SplitData):
     tests = 1
     small: ClassVar = {"batch_size": 8, "val_batches": 3, "test_batches": 2}
 
-    def __init__(self, *, batch_size: int, val_batches: int, test_batches: int, data_seed: int) -> None:
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        val_batches: int,
+        test_batches: int,
+        data_seed: int,
+        eval_batch_size: int | None = None,
+    ) -> None:
         super().__init__()
         self.batch_size = check_integer("batch_size", batch_size)
+        self.eval_batch_size = check_integer(
+            "eval_batch_size", batch_size if eval_batch_size is None else eval_batch_size
+        )
         self.val_batches = check_integer("val_batches", val_batches)
         self.test_batches = check_integer("test_batches", test_batches)
         self.data_seed = check_integer("data_seed", data_seed, minimum=0)
 
     @abstractmethod
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
-        """Draw a batch of `batch_size` sequences.
+        """Draw a batch of `size_of(split)` sequences.
 
         Args:
             generator: source of all random numbers.
             split: name of the split.
             test: number of the test, from 0; 0 in the other splits.
         """
+
+    def size_of(self, split: str) -> int:
+        """Return the number of sequences in a batch of a split."""
+        return self.batch_size if split == "train" else self.eval_batch_size
 
     def loader(self, split: str) -> DrawnBatches[Batch]:
         """Return the batches of a split; for the training split, its first `val_batches` batches."""
@@ -240,3 +271,13 @@ class DrawnData(SplitData):
             return self.draw(generator, split, index // self.test_batches if split == "test" else 0)
 
         return DrawnBatches(draw, seed=self.data_seed, name=split, length=length)
+
+
+def size_of_evaluation(batch_size: int, eval_batch_size: int | None) -> int:
+    """Return the number of rows of a batch in evaluation; None: that of training, but at least `SMALLEST_EVALUATION`.
+
+    Raises:
+        OptionError: it is no integer ≥ 1.
+    """
+    size = max(batch_size, SMALLEST_EVALUATION) if eval_batch_size is None else eval_batch_size
+    return check_integer("eval_batch_size", size)

@@ -48,16 +48,22 @@ class DigitsData(RowData):
     Args:
         permuted: whether the pixels are in a random order, the same for all images.
         permutation_seed: seed of this order.
-        batch_size, data_seed: see `gyral.tasks.data_module.RowData`.
+        batch_size, eval_batch_size, data_seed: see `gyral.tasks.data_module.RowData`.
 
     Raises:
         UserError: an option is out of bounds, or scikit-learn is not installed.
     """
 
     def __init__(
-        self, *, permuted: bool = False, permutation_seed: int = 0, batch_size: int = 64, data_seed: int = 0
+        self,
+        *,
+        permuted: bool = False,
+        permutation_seed: int = 0,
+        batch_size: int = 64,
+        eval_batch_size: int | None = None,
+        data_seed: int = 0,
     ) -> None:
-        super().__init__(batch_size=batch_size, data_seed=data_seed)
+        super().__init__(batch_size=batch_size, eval_batch_size=eval_batch_size, data_seed=data_seed)
         self.order = torch.arange(PIXELS)
         check_integer("permutation_seed", permutation_seed, minimum=0)
         if check_boolean("permuted", permuted):

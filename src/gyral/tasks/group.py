@@ -35,7 +35,7 @@ class GroupData(AutomatonData):
         automaton: path of a JSON file with the states, alphabet, start and transitions of an automaton in place of the
             group; see `gyral.data.automata.read_automaton`. The label is that of the state.
         length, shortest, test_factors, test_range, labels, bos: see `gyral.tasks.tracking.TrackingData`.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds, or the file is no automaton.
@@ -54,6 +54,7 @@ class GroupData(AutomatonData):
         labels: str = "every",
         bos: bool = True,
         batch_size: int = 64,
+        eval_batch_size: int | None = None,
         val_batches: int = 4,
         test_batches: int = 16,
         data_seed: int = 0,
@@ -73,6 +74,7 @@ class GroupData(AutomatonData):
             labels=labels,
             bos=bos,
             batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
             val_batches=val_batches,
             test_batches=test_batches,
             data_seed=data_seed,

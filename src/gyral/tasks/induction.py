@@ -34,7 +34,7 @@ class InductionData(DrawnData):
         length: T ≥ 3, number of steps.
         vocabulary_size: number of tokens, including the special token.
         test_lengths: lengths of further tests; 2⁶, …, 2²⁰ in the paper.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -49,6 +49,7 @@ class InductionData(DrawnData):
         vocabulary_size: int = 16,
         test_lengths: Sequence[int] = (64, 1024, 4096),
         batch_size: int = 64,
+        eval_batch_size: int | None = None,
         val_batches: int = 20,
         test_batches: int = 20,
         data_seed: int = 0,
@@ -59,10 +60,16 @@ class InductionData(DrawnData):
         self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, minimum=3, maximum=10**6)
         self.special = vocabulary_size - 1
         self.tests = len(self.lengths)
-        super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
+        super().__init__(
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            val_batches=val_batches,
+            test_batches=test_batches,
+            data_seed=data_seed,
+        )
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
-        rows, length = np.arange(self.batch_size), self.lengths[test]
+        rows, length = np.arange(self.size_of(split)), self.lengths[test]
         inputs = generator.integers(0, self.special, (len(rows), length))
         places = generator.integers(0, length - 2, len(rows))
         inputs[rows, places] = inputs[:, -1] = self.special

@@ -86,8 +86,8 @@ class MadData(GeneratedData):
         noise: share of pairs that are noise, in [0, 1); only for in_context_recall and noisy_recall, which differ in
             its default alone. None: 0.2 for noisy_recall, else 0, as published.
         noise_tokens: number of noise tokens, if there is noise.
-        batch_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`. The seed also
-            determines the values of memorization.
+        batch_size, eval_batch_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`. The
+            seed also determines the values of memorization.
         train_size: sequences in training. None: 12,800; 256 for memorization, as published.
 
     Raises:
@@ -105,6 +105,7 @@ class MadData(GeneratedData):
         noise: float | None = None,
         noise_tokens: int = 16,
         batch_size: int = 128,
+        eval_batch_size: int | None = None,
         train_size: int | None = None,
         val_size: int = 1280,
         test_size: int = 1280,
@@ -113,6 +114,7 @@ class MadData(GeneratedData):
         protocol = PROTOCOLS[check_choice("name", name, tuple(PROTOCOLS))]
         super().__init__(
             batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
             train_size=protocol.train_size if train_size is None else train_size,
             val_size=val_size,
             test_size=test_size,

@@ -30,7 +30,7 @@ class BracketsData(TrackingData):
         modulus: number of digits; values are modulo this number.
         multiplication: whether * is among the operators; else they are + and -.
         length, shortest, test_factors, test_range, bos: see `gyral.tasks.tracking.TrackingData`.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -47,6 +47,7 @@ class BracketsData(TrackingData):
         test_range: Sequence[int] | None = None,
         bos: bool = True,
         batch_size: int = 64,
+        eval_batch_size: int | None = None,
         val_batches: int = 4,
         test_batches: int = 16,
         data_seed: int = 0,
@@ -64,6 +65,7 @@ class BracketsData(TrackingData):
             labels="end",
             bos=bos,
             batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
             val_batches=val_batches,
             test_batches=test_batches,
             data_seed=data_seed,

@@ -42,7 +42,7 @@ class MqarData(DrawnData):
         filler: what fills the steps without a key or value: "zeros", token 0, or "random", tokens of the whole
             vocabulary. A random token may be a key of the sequence; it has no target.
         test_lengths: lengths of further tests, whose number of pairs grows with the length, such as [128, 256].
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -60,6 +60,7 @@ class MqarData(DrawnData):
         filler: str = "zeros",
         test_lengths: Sequence[int] = (),
         batch_size: int = 64,
+        eval_batch_size: int | None = None,
         val_batches: int = 20,
         test_batches: int = 47,
         data_seed: int = 0,
@@ -78,10 +79,16 @@ class MqarData(DrawnData):
         self.power = check_real("power", power, above=0)
         self.filler = check_choice("filler", filler, ("zeros", "random"))
         self.tests = len(self.sizes)
-        super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
+        super().__init__(
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            val_batches=val_batches,
+            test_batches=test_batches,
+            data_seed=data_seed,
+        )
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
-        rows, (length, pairs) = self.batch_size, self.sizes[test]
+        rows, (length, pairs) = self.size_of(split), self.sizes[test]
         keys = draw_distinct(generator, 1, self.first_value, (rows, pairs))
         values = draw_distinct(generator, self.first_value, self.vocabulary_size, (rows, pairs))
         weights = np.arange(1, (length - 2 * pairs) // 2 + 1) ** (self.power - 1)

@@ -46,7 +46,7 @@ class PopgymData(DrawnData):
         decks: decks of 52 cards. Easy, medium and hard are 1, 2 and 3 decks; for repeat_first, 1, 8 and 16.
         k: repeat_previous: the target is the suit of k − 1 steps ago; 4, 32 and 64 for easy, medium and hard.
         test_decks: numbers of decks of further tests.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -60,6 +60,7 @@ class PopgymData(DrawnData):
         k: int = 4,
         test_decks: Sequence[int] = (),
         batch_size: int = 64,
+        eval_batch_size: int | None = None,
         val_batches: int = 20,
         test_batches: int = 20,
         data_seed: int = 0,
@@ -69,7 +70,13 @@ class PopgymData(DrawnData):
         self.k = check_integer("k", k, maximum=CARDS * min(self.decks) - 1)
         self.categories = [f"{count}_decks" for count in self.decks[1:]]
         self.tests = len(self.decks)
-        super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
+        super().__init__(
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            val_batches=val_batches,
+            test_batches=test_batches,
+            data_seed=data_seed,
+        )
 
     def length(self, decks: int) -> int:
         """Return the number of steps with a number of decks."""
@@ -77,8 +84,8 @@ class PopgymData(DrawnData):
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
         cards, steps = CARDS * self.decks[test], self.length(self.decks[test])
-        suits = generator.permuted(np.tile(np.arange(cards) % SUITS, (self.batch_size, 1)), axis=1)
-        targets = np.full((self.batch_size, steps), IGNORED)
+        suits = generator.permuted(np.tile(np.arange(cards) % SUITS, (self.size_of(split), 1)), axis=1)
+        targets = np.full((self.size_of(split), steps), IGNORED)
         inputs = suits[:, :-1]
         if self.name == "repeat_previous":
             targets[:, self.k - 1 :] = inputs[:, : steps - self.k + 1]
@@ -89,7 +96,7 @@ class PopgymData(DrawnData):
             inputs = np.full_like(targets, SUITS)
             inputs[:, : cards - 1] = suits[:, :-1]
             inputs[:, cards - 1] += suits[:, -1]
-        categories = categories_of_test(self.batch_size, self.tests, test)
+        categories = categories_of_test(self.size_of(split), self.tests, test)
         return Batch(torch.from_numpy(inputs.copy()), torch.from_numpy(targets), categories=categories)
 
 

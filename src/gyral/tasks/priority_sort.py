@@ -31,7 +31,7 @@ class PrioritySortData(DrawnData):
         items: number of vectors; 20 in the paper.
         highest: number of vectors in the answer, at most `items`; 16 in the paper.
         bits: size of a vector; 8 in the paper.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -46,6 +46,7 @@ class PrioritySortData(DrawnData):
         highest: int = 16,
         bits: int = 8,
         batch_size: int = 16,
+        eval_batch_size: int | None = None,
         val_batches: int = 20,
         test_batches: int = 20,
         data_seed: int = 0,
@@ -53,10 +54,16 @@ class PrioritySortData(DrawnData):
         self.items = check_integer("items", items)
         self.highest = check_integer("highest", highest, maximum=items)
         self.bits = check_integer("bits", bits, maximum=10_000)
-        super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
+        super().__init__(
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            val_batches=val_batches,
+            test_batches=test_batches,
+            data_seed=data_seed,
+        )
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
-        rows = self.batch_size
+        rows = self.size_of(split)
         questions = np.zeros((rows, self.items + 1, self.bits + 2), dtype=np.float32)
         vectors, priorities = questions[:, :-1, : self.bits], questions[:, :-1, self.bits]
         vectors[:] = generator.integers(0, 2, vectors.shape)

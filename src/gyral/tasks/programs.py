@@ -43,7 +43,7 @@ class ProgramData(AnswerData):
             `gyral.data.programs.curriculum.Curriculum`.
         patience: validations without a new best value of the monitored metric, before "naive" and "combined" add a
             digit.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -61,6 +61,7 @@ class ProgramData(AnswerData):
         curriculum: str = "mixed",
         patience: int = 3,
         batch_size: int = 32,
+        eval_batch_size: int | None = None,
         val_batches: int = 20,
         test_batches: int = 100,
         data_seed: int = 0,
@@ -80,11 +81,17 @@ class ProgramData(AnswerData):
         self.digits = range(smallest, largest + 1)
         self.categories = [*self.kinds, *(f"{count}_digits" for count in self.digits)]
         self.max_writes = longest_program(chosen, largest)
-        super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
+        super().__init__(
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            val_batches=val_batches,
+            test_batches=test_batches,
+            data_seed=data_seed,
+        )
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
         curriculum = self.curriculum if split == "train" else self.mixed
-        digits = curriculum.draw(generator, self.batch_size, OPERANDS)
+        digits = curriculum.draw(generator, self.size_of(split), OPERANDS)
         return self.assemble(draw_programs(generator, self.kinds, digits))
 
     def assemble(self, programs: Sequence[Program]) -> Batch:

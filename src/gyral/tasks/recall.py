@@ -33,7 +33,8 @@ class RecallData(GeneratedData):
 
     Args:
         length: T, even number of characters in the pairs, from 2 to 400; 30 and 50 in the paper.
-        batch_size, train_size, val_size, test_size, data_seed: see `gyral.tasks.data_module.GeneratedData`.
+        batch_size, eval_batch_size, train_size, val_size, test_size, data_seed: see
+            `gyral.tasks.data_module.GeneratedData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -46,13 +47,19 @@ class RecallData(GeneratedData):
         *,
         length: int = 30,
         batch_size: int = 128,
+        eval_batch_size: int | None = None,
         train_size: int = 100_000,
         val_size: int = 10_000,
         test_size: int = 20_000,
         data_seed: int = 0,
     ) -> None:
         super().__init__(
-            batch_size=batch_size, train_size=train_size, val_size=val_size, test_size=test_size, data_seed=data_seed
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            train_size=train_size,
+            val_size=val_size,
+            test_size=test_size,
+            data_seed=data_seed,
         )
         self.length = check_integer("length", length, minimum=2, maximum=400)
         if length % 2:

@@ -56,7 +56,7 @@ class RecognitionData(TrackingData):
         depth: the most open brackets of dyck.
         length, shortest, test_factors, test_range, bos: see `gyral.tasks.tracking.TrackingData`. Lengths for which
             there are no words are left out; if no others remain, the next smaller one is used.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -76,6 +76,7 @@ class RecognitionData(TrackingData):
         test_range: Sequence[int] | None = None,
         bos: bool = True,
         batch_size: int = 64,
+        eval_batch_size: int | None = None,
         val_batches: int = 8,
         test_batches: int = 16,
         data_seed: int = 0,
@@ -95,6 +96,7 @@ class RecognitionData(TrackingData):
             labels="end",
             bos=bos,
             batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
             val_batches=val_batches,
             test_batches=test_batches,
             data_seed=data_seed,

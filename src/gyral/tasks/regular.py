@@ -88,7 +88,7 @@ class RegularData(AutomatonData):
         name: parity, even_pairs, cycle_navigation or modular_arithmetic. In modular arithmetic, digits and operators
             alternate, and an even length is reduced by 1.
         length, shortest, test_factors, test_range, labels, bos: see `gyral.tasks.tracking.TrackingData`.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -105,6 +105,7 @@ class RegularData(AutomatonData):
         labels: str = "every",
         bos: bool = True,
         batch_size: int = 64,
+        eval_batch_size: int | None = None,
         val_batches: int = 4,
         test_batches: int = 16,
         data_seed: int = 0,
@@ -119,6 +120,7 @@ class RegularData(AutomatonData):
             labels=labels,
             bos=bos,
             batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
             val_batches=val_batches,
             test_batches=test_batches,
             data_seed=data_seed,

@@ -48,7 +48,7 @@ class RepeatCopyData(DrawnData):
         test_repeats: numbers of repeats of further tests, which have the lengths of training.
         end_marker: whether a marker on a separate channel follows the last vector of the answer.
         repeats_scale: the number of repeats whose input is 1.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -65,6 +65,7 @@ class RepeatCopyData(DrawnData):
         end_marker: bool = True,
         repeats_scale: float = 10.0,
         batch_size: int = 16,
+        eval_batch_size: int | None = None,
         val_batches: int = 20,
         test_batches: int = 20,
         data_seed: int = 0,
@@ -84,14 +85,20 @@ class RepeatCopyData(DrawnData):
         self.categories = [*map(str, further_lengths), *(f"{count}_repeats" for count in further_repeats)]
         self.longest = max(longest for (_, longest), _ in self.ranges)
         self.tests = len(self.ranges)
-        super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
+        super().__init__(
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            val_batches=val_batches,
+            test_batches=test_batches,
+            data_seed=data_seed,
+        )
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
-        lengths, repeats = (generator.integers(low, high + 1, self.batch_size) for low, high in self.ranges[test])
-        rows = np.arange(self.batch_size)
-        vectors = generator.integers(0, 2, (self.batch_size, lengths.max(), self.bits))
+        lengths, repeats = (generator.integers(low, high + 1, self.size_of(split)) for low, high in self.ranges[test])
+        rows = np.arange(self.size_of(split))
+        vectors = generator.integers(0, 2, (self.size_of(split), lengths.max(), self.bits))
 
-        questions = np.zeros((self.batch_size, lengths.max() + 2, self.bits + 2), dtype=np.float32)
+        questions = np.zeros((self.size_of(split), lengths.max() + 2, self.bits + 2), dtype=np.float32)
         questions[:, 1:-1, : self.bits] = vectors
         questions[:, 0, -2] = 1
         questions[rows, lengths + 1] = 0
@@ -104,7 +111,7 @@ class RepeatCopyData(DrawnData):
         if self.end_marker:
             answers[rows, answered] = 0
             answers[rows, answered, -1] = 1
-        categories = np.zeros((self.batch_size, len(self.ranges)), dtype=bool)
+        categories = np.zeros((self.size_of(split), len(self.ranges)), dtype=bool)
         categories[:, test] = True
         return answer_batch(questions, lengths + 2, answers, answered + self.end_marker, 0, categories=categories)
 

@@ -38,7 +38,7 @@ class RotationsData(DrawnData):
     Args:
         length: T, number of rotations.
         test_lengths: lengths of further tests.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -52,6 +52,7 @@ class RotationsData(DrawnData):
         length: int = 20,
         test_lengths: Sequence[int] = (),
         batch_size: int = 64,
+        eval_batch_size: int | None = None,
         val_batches: int = 20,
         test_batches: int = 20,
         data_seed: int = 0,
@@ -60,16 +61,22 @@ class RotationsData(DrawnData):
         self.lengths = [check_integer("length", length), *further]
         self.categories = list(map(str, further))
         self.tests = len(self.lengths)
-        super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
+        super().__init__(
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            val_batches=val_batches,
+            test_batches=test_batches,
+            data_seed=data_seed,
+        )
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
-        axes = generator.standard_normal((self.batch_size, self.lengths[test], VECTOR))
+        axes = generator.standard_normal((self.size_of(split), self.lengths[test], VECTOR))
         axes /= np.linalg.norm(axes, axis=-1, keepdims=True)
         angles = generator.uniform(0, math.pi, (*axes.shape[:2], 1))
         quaternions = np.concatenate([np.cos(angles / 2), axes * np.sin(angles / 2)], axis=-1)
         targets = rotation_vectors(compose(quaternions))
         inputs = torch.from_numpy((axes * angles).astype(np.float32))
-        categories = categories_of_test(self.batch_size, self.tests, test)
+        categories = categories_of_test(self.size_of(split), self.tests, test)
         return Batch(inputs, torch.from_numpy(targets.astype(np.float32)), categories=categories)
 
 

@@ -40,7 +40,7 @@ class SelectiveCopyData(DrawnData):
             "mad": each noise token is before a uniformly drawn data token, so that the last data token is the last one
             before the answer; one marker, then noise during the answer.
         test_lengths: lengths of further tests, with as many data tokens.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -57,6 +57,7 @@ class SelectiveCopyData(DrawnData):
         form: str = "mamba",
         test_lengths: Sequence[int] = (),
         batch_size: int = 64,
+        eval_batch_size: int | None = None,
         val_batches: int = 20,
         test_batches: int = 20,
         data_seed: int = 0,
@@ -71,10 +72,16 @@ class SelectiveCopyData(DrawnData):
         self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, minimum=4, maximum=10**6)
         self.marker = vocabulary_size - 1
         self.tests = len(self.lengths)
-        super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
+        super().__init__(
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            val_batches=val_batches,
+            test_batches=test_batches,
+            data_seed=data_seed,
+        )
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
-        rows, length = self.batch_size, self.lengths[test]
+        rows, length = self.size_of(split), self.lengths[test]
         answer = length - self.recalled  # the first step of the answer
         read = answer - self.marked
         data = generator.integers(1, self.marker, (rows, self.recalled))

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.core.forms import FormError
 from gyral.core.inputs import excerpt
@@ -26,7 +27,7 @@ from gyral.models.attention import LastStep
 from gyral.models.preprocessing import Preprocessing
 from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.baselines import constant_loss, frequency_loss
-from gyral.tasks.data_module import ExampleData
+from gyral.tasks.data_module import ExampleData, size_of_evaluation
 from gyral.tasks.objective import Classification, Objective, Regression
 from gyral.tasks.rendering import align, describe_value
 
@@ -38,7 +39,8 @@ class SequencesData(ExampleData):
 
     Args:
         sequences: the sequences.
-        batch_size: sequences per batch.
+        batch_size, eval_batch_size: sequences per batch, in training and in evaluation. None: `batch_size`, but at
+            least `gyral.tasks.data_module.SMALLEST_EVALUATION`.
         data_seed: seed of the order of the training batches.
 
     Raises:
@@ -47,8 +49,11 @@ class SequencesData(ExampleData):
 
     longest_first = True
 
-    def __init__(self, sequences: Sequences, *, batch_size: int, data_seed: int) -> None:
-        super().__init__(batch_size=batch_size, eval_batch_size=batch_size, data_seed=data_seed)
+    def __init__(
+        self, sequences: Sequences, *, batch_size: int, data_seed: int, eval_batch_size: int | None = None
+    ) -> None:
+        size = size_of_evaluation(check_integer("batch_size", batch_size), eval_batch_size)
+        super().__init__(batch_size=batch_size, eval_batch_size=size, data_seed=data_seed)
         self.sequences = sequences
 
     def examples(self, split: str) -> SplitExamples:
@@ -75,14 +80,14 @@ class SequencesTask(SequenceTask[SequencesData]):
         time_gaps: see `gyral.data.sequences.corpus.load`.
         schema: the schema in the checkpoint of a trained task, which needs no file to predict new sequences. None: that
             of the file.
-        batch_size, data_seed: see `SequencesData`.
+        batch_size, eval_batch_size, data_seed: see `SequencesData`.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         UserError: an option is out of bounds, or the file cannot be used.
     """
 
-    small: ClassVar = {"batch_size": 8}
+    small: ClassVar = {"batch_size": 8, "eval_batch_size": 8}
 
     def __init__(
         self,
@@ -106,6 +111,7 @@ class SequencesTask(SequenceTask[SequencesData]):
         time_gaps: bool = False,
         schema: Mapping[str, Any] | None = None,
         batch_size: int = 32,
+        eval_batch_size: int | None = None,
         data_seed: int = 0,
         **options: Any,
     ) -> None:
@@ -148,7 +154,7 @@ class SequencesTask(SequenceTask[SequencesData]):
             preprocessing = Preprocessing(*statistics, standardize=standardize, masked=masked)
         super().__init__(
             model,
-            SequencesData(sequences, batch_size=batch_size, data_seed=data_seed),
+            SequencesData(sequences, batch_size=batch_size, eval_batch_size=eval_batch_size, data_seed=data_seed),
             vocabulary_size=sequences.vocabulary_size,
             input_size=sequences.input_size if preprocessing is None else preprocessing.output_size,
             objective=predicted,

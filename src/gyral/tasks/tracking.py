@@ -85,7 +85,7 @@ class TrackingData(DrawnData):
         test_range: shortest and longest word of a further test, whose lengths are uniform. None: no such test.
         labels: "every": a label after each symbol; "end": one label, at an end symbol that follows the word.
         bos: whether a begin symbol precedes the word.
-        batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Attributes:
         lengths: the lengths of the words of each test, all equally likely.
@@ -112,11 +112,18 @@ class TrackingData(DrawnData):
         labels: str,
         bos: bool,
         batch_size: int,
+        eval_batch_size: int | None = None,
         val_batches: int,
         test_batches: int,
         data_seed: int,
     ) -> None:
-        super().__init__(batch_size=batch_size, val_batches=val_batches, test_batches=test_batches, data_seed=data_seed)
+        super().__init__(
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            val_batches=val_batches,
+            test_batches=test_batches,
+            data_seed=data_seed,
+        )
         lengths, self.categories = lengths_of_tests(length, shortest, test_factors, test_range)
         self.lengths = [self.lengths_of_words(each) for each in lengths]
         self.tests = len(self.lengths)
@@ -173,11 +180,11 @@ class TrackingData(DrawnData):
         raise NotImplementedError
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
-        lengths = generator.choice(self.lengths[test], self.batch_size)
+        lengths = generator.choice(self.lengths[test], self.size_of(split))
         words, labels = self.words(generator, lengths)
-        steps, rows = np.arange(lengths.max()), np.arange(self.batch_size)
+        steps, rows = np.arange(lengths.max()), np.arange(self.size_of(split))
         present = steps < lengths[:, None]
-        inputs = np.zeros((self.batch_size, self.bos + len(steps) + self.end), dtype=np.int64)
+        inputs = np.zeros((self.size_of(split), self.bos + len(steps) + self.end), dtype=np.int64)
         targets = np.full(inputs.shape, IGNORED)
         inputs[:, self.bos : self.bos + len(steps)] = np.where(present, words, 0)
         if self.bos:
@@ -191,7 +198,7 @@ class TrackingData(DrawnData):
             torch.from_numpy(inputs),
             torch.from_numpy(targets),
             lengths=None if len(self.lengths[test]) == 1 else torch.from_numpy(self.bos + lengths + self.end),
-            categories=categories_of(self.batch_size, self.tests, test),
+            categories=categories_of(self.size_of(split), self.tests, test),
         )
 
 
