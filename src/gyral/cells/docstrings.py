@@ -61,11 +61,13 @@ def sections(docstring: str) -> dict[str, str]:
     return {"": head.strip(), **{name: f"{text.rstrip()}\n" for name, text in zip(rest[::2], rest[1::2], strict=True)}}
 
 
+@cache
 def entries(section: str) -> list[str]:
     """Return the entries of a section of arguments, each with its further lines."""
     return re.findall(r"^ {4}\S.*\n(?:(?: {8}.*)?\n)*", section, re.MULTILINE)
 
 
+@cache
 def names(section: str) -> list[str]:
     """Return the names that the entries of a section are about; one entry may be about several."""
     return [name.strip(" *") for entry in entries(section) for name in entry.partition(":")[0].split(",")]
