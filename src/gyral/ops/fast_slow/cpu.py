@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from gyral.ops import gated
 from gyral.ops.fast_slow.naive import SLOW
-from gyral.ops.gated import cpu as gated_cpu
 from gyral.ops.native import library
 from gyral.ops.rum import cpu as rum_cpu
 
@@ -23,7 +23,7 @@ KERNEL = library.Kernel(Path(__file__).with_name("fast_slow.cpp"))
 def prepare(device: torch.device) -> None:
     """Compile the kernels on first use; see `gyral.ops.native.library.Kernel.prepare`."""
     KERNEL.prepare()
-    gated_cpu.KERNEL.prepare()
+    gated.KERNELS.prepare()
     rum_cpu.KERNEL.prepare()
 
 
@@ -41,7 +41,7 @@ def allocate(a: Any) -> tuple[list[Any], list[Any]]:
         outputs.append(new(steps, *hidden.shape))
         cell_states.append(None if cell_state is None else new(steps, *cell_state.shape))
         scalars.append(new(steps, batch, rum_cpu.scalars_size()) if kind == "rum" else None)
-        kept.append(new(steps, batch, a.units[index]) if kind in gated_cpu.KEEPS_PRODUCT else None)
+        kept.append(new(steps, batch, a.units[index]) if kind in gated.KEEPS_PRODUCT else None)
     results = [outputs[-1], *(None if leaf is None else torch.empty_like(leaf) for leaf in a.states)]
     cosines = new(len(a.units), steps, batch) if "rum" in a.kinds.split() else None
     return [*results, cosines], [*parts, *cell_states, *scalars, *kept, *outputs[:-1]]
@@ -75,13 +75,13 @@ def backward(
     further: list[dict[str, Any]] = []
     sums: list[Any] = []
     for index in _indices(a):
-        further.append(_last(a, index, {"grad_hidden": states[::2], "grad_cell_state": states[1::2]}))
+        further.append(_last(a, index, {"grad_h0": states[::2], "grad_c0": states[1::2]}))
         extra, parts = a.weights[4 * index + 3], saved[index]
         if a.kinds.split()[index] == "rum":
             further[-1]["grad_bias"], grad_extra = rum_cpu.new_sums(parts, _state(a, index)[0], extra)
             further[-1]["grad_norms"] = grad_extra
         else:
-            blocks = gated_cpu.KERNEL.blocks(parts.shape[1])
+            blocks = gated.KERNELS.kernel.blocks(parts.shape[1])
             grad_extra = None if extra is None else extra.new_zeros(blocks, *extra.shape)
             further[-1]["grad_extra"] = grad_extra
         sums.append(grad_extra)
@@ -127,7 +127,7 @@ def _last(a: Any, index: int, by_state: dict[str, list[Any]]) -> dict[str, Any]:
     return {
         name: values[int(index == SLOW)]
         for name, values in by_state.items()
-        if has_cell_state or not name.endswith("cell_state")
+        if has_cell_state or not name.endswith(("cell_state", "c0"))
     }
 
 
@@ -176,7 +176,8 @@ def _run(
         mask, keep, keep_cell_state, drop = a.masks[4 * index : 4 * index + 4]
         hidden, cell_state = _state(a, index)
         given = SimpleNamespace(
-            **{"kind": kind, "w_hh": w_hh, "extra": extra, "norms": extra, "h0": hidden, "c0": cell_state},
+            **{"kind": kind, "x": a.x, "w_ih": w_ih, "w_hh": w_hh, "extra": extra, "norms": extra},
+            **{"h0": hidden, "c0": cell_state},
             **{"keep": keep, "keep_cell_state": keep_cell_state, "drop": drop, "lengths": a.lengths},
             **{"starts": a.starts if lag else None, "fresh": None, "partner": None, "units": a.units[index]},
             **{"chunk": a.chunks[index], "activation": a.activations.split()[index], "eta": a.etas[index]},
@@ -186,7 +187,8 @@ def _run(
             kernel, own = rum_cpu.KERNEL, rum_cpu.fields(given, subcells.parts[index], lag)
             own["scalars"] = subcells.scalars[index]
         else:
-            kernel, own = gated_cpu.KERNEL, gated_cpu.fields(given, subcells.parts[index], lag)
+            kernel, own = gated.KERNELS.kernel, vars(given) | gated.sizes(given)
+            own |= {"parts": subcells.parts[index], "lag": lag}
             own["cell_states"], own["past_cell_states"] = (subcells.cell_states[i] for i in (index, predecessor))
             own["kept"] = subcells.kept[index]
         own |= {"outputs": subcells.outputs[index], "past": subcells.outputs[predecessor]} | further[index]

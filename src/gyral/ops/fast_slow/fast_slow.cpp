@@ -75,7 +75,7 @@ template <class Real, class Scan> struct RecurrenceOf final : Recurrence<Real> {
         this->product_width = scan.product_width();
         this->kept_width = scan.kept_width();
         this->kept = kept_of(scan.given);
-        this->updates_last = scan.given.final_hidden || scan.given.grad_hidden;
+        this->updates_last = scan.given.final_hidden || scan.given.grad_h0;
     }
     void pack_weight(bool backward, Real* packed) const override { scan.pack_weight(backward, packed); }
     void forward_step(Index t, Index first, Index last, const Real* packed, Real* buffer) const override {

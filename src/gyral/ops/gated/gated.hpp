@@ -11,7 +11,7 @@
 
 namespace gated {
 
-// cpu.py gives these arguments by name. Pointers are to Real unless noted otherwise, and null for absent tensors.
+// Pointers are to Real unless noted otherwise, and null for absent tensors.
 struct Arguments {
     Index steps, batch, hidden_size, cell_state_size, parts_size, weight_rows, kept_size, extra_size, units, chunk, kind,
         lag, layers, threads;
@@ -19,10 +19,10 @@ struct Arguments {
     double keep_cell_state_mean;  // zoneout of the cell state, only for cells whose backward does not read that vector
     double epsilon;               // of layer normalization
     void* parts;                  // (T, B, G); after forward: values for backward; after backward: the gradient
-    void* weight;                 // (R, H); with `partner`: own and other (2, L, H) of Rotations
+    void* w_hh;                   // (R, H); with `partner`: own and other (2, L, H) of Rotations
     void* extra;                  // further parameters of the cell
-    void* hidden;                 // (B, H) before the first step
-    void* cell_state;             // (B, C)
+    void* h0;                     // (B, H) before the first step
+    void* c0;                     // (B, C)
     void* keep;                   // (T, B, H)
     void* keep_cell_state;        // (T, B, C)
     void* drop;                   // (B, H): factors of the hidden vector in the product
@@ -33,18 +33,18 @@ struct Arguments {
     void* partner;                // Index (L, N), or null for a dense weight; only if the parts are H wide
     void* outputs;                // (T, B, H)
     void* cell_states;            // (T, B, C)
-    void* past;                   // (T, B, H): h before step t is row t - lag, or `hidden`; for a single cell: outputs, lag 1
-    void* past_cell_states;       // (T, B, C), likewise
+    void* past;                   // (T, B, H): h before step t is row t - lag, or `h0`; null stands for outputs
+    void* past_cell_states;       // (T, B, C), likewise; null stands for cell_states
     void* kept;                   // (T, B, K); after backward: the gradient of that part of the product
     void* final_hidden;           // (B, H)
     void* final_cell_state;       // (B, C)
     void* workspace;              // gated_workspace(...) elements
     void* grad_outputs;           // (T, B, H)
-    void* grad_hidden;            // (B, H): gradient of the final state, on return that of the initial state
-    void* grad_cell_state;        // (B, C), likewise
+    void* grad_h0;                // (B, H): gradient of the final state, on return that of the initial state
+    void* grad_c0;                // (B, C), likewise
     void* grad_extra;             // (blocks, extra_size) zeros: one partial sum per block of rows
     void* grad_fresh;             // (blocks, H) zeros, likewise, or null
-    void* grad_weight;            // (blocks, 2, L, H) zeros, likewise, given with `partner`
+    void* grad_w_hh;              // (blocks, 2, L, H) zeros, likewise, given with `partner`
 };
 
 namespace {
@@ -531,15 +531,15 @@ struct Scan {
         : given(a), steps(a.steps), batch(a.batch), hidden(a.hidden_size), cell_state(a.cell_state_size),
           parts(a.parts_size), product(a.weight_rows), kept(a.kept_size), products_row(padded<Real>(product)),
           carry_row(padded<Real>(hidden)),
-          rotations{a.layers, a.units, hidden, at(a.weight), at(a.weight, a.layers * hidden),
+          rotations{a.layers, a.units, hidden, at(a.w_hh), at(a.w_hh, a.layers * hidden),
                     static_cast<const Index*>(a.partner)},
           temporaries(rows_a_thread() * (products_row + 2 * carry_row + cell_state) + 2 * parts + 2 * hidden +
                       cell_state + rotations.space()) {}
 
     Real* at(void* base, Index offset = 0) const { return base ? static_cast<Real*>(base) + offset : nullptr; }
     Real* vector(void* base, Index width, Index t, Index row) const { return at(base, (t * batch + row) * width); }
-    const Real* previous(void* first, void* past, Index width, Index t, Index row) const {
-        return t < given.lag ? vector(first, width, 0, row) : vector(past, width, t - given.lag, row);
+    const Real* previous(void* first, void* past, void* own, Index width, Index t, Index row) const {
+        return t < given.lag ? vector(first, width, 0, row) : vector(past ? past : own, width, t - given.lag, row);
     }
     Index length(Index row) const { return given.lengths ? static_cast<Index*>(given.lengths)[row] : steps; }
     bool begins(Index t, Index row) const {
@@ -577,15 +577,15 @@ struct Scan {
                 vector(given.parts, parts, t, row),
                 vector(given.kept, kept, t, row),
                 at(given.extra),
-                fresh ? at(given.fresh) : previous(given.hidden, given.past, hidden, t, row),
+                fresh ? at(given.fresh) : previous(given.h0, given.past, given.outputs, hidden, t, row),
                 fresh ? at(given.fresh_cell_state)
-                      : previous(given.cell_state, given.past_cell_states, cell_state, t, row),
+                      : previous(given.c0, given.past_cell_states, given.cell_states, cell_state, t, row),
                 Real(given.epsilon)};
     }
 
     // The hidden vectors that the products of a step read: a copy in `buffer` where they are not those of the last step.
     const Real* factors(Index t, Index first, Index last, Real* buffer) const {
-        const Real* old = previous(given.hidden, given.past, hidden, t, first);
+        const Real* old = previous(given.h0, given.past, given.outputs, hidden, t, first);
         const bool some_begin = any_begins(t, first, last);
         if (!some_begin && !given.drop) return old;
         std::memcpy(buffer, old, (last - first) * hidden * sizeof(Real));
@@ -606,7 +606,7 @@ struct Scan {
             if (backward) rotations.pack(packed);
             return;
         }
-        const Real* weight = at(given.weight);
+        const Real* weight = at(given.w_hh);
         const Index gates = product - kept;
         if (backward) {
             pack(weight, hidden, 1, gates, hidden, packed);
@@ -664,10 +664,10 @@ struct Scan {
                 if (kept) std::fill_n(vector(given.kept, kept, t, row), kept, Real(0));
                 continue;
             }
-            if (t == length(row) - 1 && given.grad_hidden) {
-                std::memcpy(own, vector(given.grad_hidden, hidden, 0, row), hidden * sizeof(Real));
+            if (t == length(row) - 1 && given.grad_h0) {
+                std::memcpy(own, vector(given.grad_h0, hidden, 0, row), hidden * sizeof(Real));
                 if (cell_state)
-                    std::memcpy(own_c, vector(given.grad_cell_state, cell_state, 0, row), cell_state * sizeof(Real));
+                    std::memcpy(own_c, vector(given.grad_c0, cell_state, 0, row), cell_state * sizeof(Real));
             }
             if (outer)
                 for (Index i = 0; i < hidden; ++i) own[i] += outer[(row - first) * outer_row + i];
@@ -717,7 +717,7 @@ struct Scan {
     void rotate_back(Index t, Index first, Index last, const Real* packed, Real* buffer, Real* entering) const {
         Real *read = rotation_buffer(buffer), *values = read + hidden;
         for (Index row = first; row < last; ++row) {
-            Real *own = entering + (row - first) * carry_row, *sums = at(given.grad_weight);
+            Real *own = entering + (row - first) * carry_row, *sums = at(given.grad_w_hh);
             sums += row / BLOCK * 2 * given.layers * hidden;
             if (given.drop) std::fill_n(own, hidden, Real(0));
             if (t >= length(row)) continue;
@@ -729,10 +729,10 @@ struct Scan {
     void end_backward(Index first, Index last, const Real* buffer) const {
         const Real *carry = buffer, *carry_c = carry + rows_a_thread() * carry_row;
         for (Index row = first; row < last; ++row) {
-            std::memcpy(vector(given.grad_hidden, hidden, 0, row), carry + (row - first) * carry_row,
+            std::memcpy(vector(given.grad_h0, hidden, 0, row), carry + (row - first) * carry_row,
                         hidden * sizeof(Real));
             if (cell_state)
-                std::memcpy(vector(given.grad_cell_state, cell_state, 0, row), carry_c + (row - first) * cell_state,
+                std::memcpy(vector(given.grad_c0, cell_state, 0, row), carry_c + (row - first) * cell_state,
                             cell_state * sizeof(Real));
         }
     }

@@ -50,8 +50,9 @@ class Kernels:
             before the first one. The field `grad_<argument>` is the gradient of the result before the backward pass and
             that of the argument after it. If the kernel has no field with the name of the argument, the field of the
             result is the state before the first step, too: the kernel overwrites it.
-        gradients: Functions that return the tensors for the gradients of other arguments; zeros like the argument where
-            there is none. A result with one dimension more than the argument has partial sums over its first dimension.
+        gradients: Functions that return the tensors for the gradients of other arguments, null if they return None;
+            zeros like the argument where there is no function. A tensor with one dimension more than the argument has
+            partial sums over its first dimension.
         sums: Names of the arguments whose gradients are such sums, one for each block of rows, from zeros: so they do
             not depend on the number of threads.
         optional: Names of arguments whose gradients the kernel leaves out where they are not needed, and of results
@@ -138,7 +139,8 @@ class Kernels:
                 made = given[name].new_zeros(self.kernel.blocks(given["batch"]), *given[name].shape)
             else:
                 made = torch.zeros_like(given[name])
-            found[name] = given[f"grad_{name}"] = made
+            if made is not None:
+                found[name] = given[f"grad_{name}"] = made
         self.kernel.call(True, results[0].dtype, given)
         for name, gradient in found.items():
             argument = given[name] if name in self.layouts and name not in self.states else getattr(a, name)

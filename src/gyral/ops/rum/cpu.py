@@ -93,7 +93,7 @@ def backward(
         slots=slots,
         replaced=replaced,
         grad_outputs=torch.zeros_like(outputs) if grad_outputs is None else grad_outputs,
-        grad_hidden=grad_hidden,
+        grad_h0=grad_hidden,
         grad_memory=grad_memory,
         grad_bias=grad_bias,
         grad_norms=grad_norms,

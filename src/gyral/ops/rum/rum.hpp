@@ -41,7 +41,7 @@ struct Arguments {
     void* replaced;      // (starts, N, rum_padded(N)): R before each reset
     void* workspace;     // rum_workspace(...) elements
     void* grad_outputs;  // (T, B, N)
-    void* grad_hidden;   // (B, N): of the final state, and on return of the initial one
+    void* grad_h0;       // (B, N): of the final state, and on return of the initial one
     void* grad_memory;   // (B, N, rum_padded(N)), likewise
     void* grad_bias;     // (blocks, 2, G, N) zeros: two partial sums per block of rows
     void* grad_norms;    // (blocks, 2, 3, 2, N) zeros, likewise
@@ -633,8 +633,8 @@ struct Scan {
                 std::fill_n(parts(t, row), parts_count * size, Real(0));
                 continue;
             }
-            if (t == length(row) - 1 && given.grad_hidden)
-                std::memcpy(own, vector(given.grad_hidden, 0, row), size * sizeof(Real));
+            if (t == length(row) - 1 && given.grad_h0)
+                std::memcpy(own, vector(given.grad_h0, 0, row), size * sizeof(Real));
             backward_row(t, row, outer ? outer + (row - first) * outer_row : nullptr, own,
                          recent(given.grad_bias, row, parts_count * size), recent(given.grad_norms, row, 6 * size),
                          temporary);
@@ -651,7 +651,7 @@ struct Scan {
 
     void end_backward(Index first, Index last, const Real* carry) const {
         for (Index row = first; row < last; ++row)
-            std::memcpy(vector(given.grad_hidden, 0, row), carry + (row - first) * carry_row, size * sizeof(Real));
+            std::memcpy(vector(given.grad_h0, 0, row), carry + (row - first) * carry_row, size * sizeof(Real));
     }
 
     void pack_weight(bool backward, Real* packed) const {
