@@ -1,4 +1,5 @@
-"""A new task is three new files, and so is a new cell: the suites find it, and no other file of the project changes.
+"""A new task is three new files, and so is a new cell; a cell with a kernel is seven. The suites find them, and no other
+file of the project changes.
 
 A copy of the checkout gets the files, and another Python runs the suites there on what was added.
 """
@@ -34,6 +35,48 @@ def test_the_first_output_is_the_candidate_as_far_as_the_gate_is_open():
     output, _ = cell(inputs)
     gate, candidate = cell.project(inputs).chunk(2, dim=-1)
     torch.testing.assert_close(output, gate.sigmoid() * candidate.tanh())
+"""
+CONTRACT = """import torch
+
+from gyral.ops.decay import decay
+from tests.ops.contract import Contract
+
+
+def drawn(steps, batch, size):
+    values, h0 = (torch.randn(*of, size, dtype=torch.float64) for of in ((steps, batch), (batch,)))
+    return {"values": values, "a": torch.rand(size, dtype=torch.float64), "h0": h0}, {}
+
+
+def one_step_after_the_other(values, a, h0, lengths, starts):
+    outputs, final = torch.zeros_like(values), h0.clone()
+    for row in range(len(h0)):
+        for time in range(len(values) if lengths is None else lengths[row]):
+            before = 0 if starts is not None and starts[time, row] else final[row]
+            outputs[time, row] = final[row] = a * before + values[time, row]
+    return outputs, final
+
+
+CONTRACT = Contract(
+    run=decay,
+    draw=drawn,
+    sizes=[(1, 1, 1), (7, 5, 3), (4, 2, 17)],
+    small=(9, 19, 5),
+    tiny=(4, 2, 2),
+    states=["h0"],
+    truth=one_step_after_the_other,
+    loops=True,
+)
+"""
+FUSED_TEST = """import torch
+
+import gyral
+
+
+def test_the_kernel_equals_the_steps():
+    fused, reference = (gyral.Decay(4, 3, backend=backend) for backend in ("fused", "reference"))
+    reference.load_state_dict(fused.state_dict())
+    inputs = torch.randn(7, 5, 4)
+    torch.testing.assert_close(fused(inputs), reference(inputs))
 """
 
 
@@ -86,6 +129,25 @@ def new_cell() -> Addition:
     return Addition(files, suites, "mgu or MGU", 12)
 
 
+def new_kernel() -> Addition:
+    """Return the cell with a kernel of docs/how-to/kernel.md."""
+    files = {
+        f"src/gyral/ops/decay/{name}": block_of("kernel.md", f"`decay/{name}`:").replace(
+            "from decay import naive", "from gyral.ops.decay import naive"
+        )
+        for name in ("__init__.py", "naive.py", "decay.cpp")
+    }
+    cell = block_of("kernel.md", "`decay_cell.py`:").replace("from decay import", "from gyral.ops.decay import")
+    files |= {
+        "src/gyral/cells/decay.py": cell,
+        "conf/cell/decay.yaml": "_target_: gyral.cells.decay.DecayCell\n",
+        "tests/cells/test_decay.py": FUSED_TEST,
+        "tests/ops/decay/test_decay.py": CONTRACT,
+    }
+    suites = "tests/ops/test_contract.py", "tests/ops/decay", "tests/cells/test_contract.py", "tests/cells/test_decay.py"
+    return Addition(files, (*suites, "tests/nn/test_layers.py"), "decay or Decay", 30)
+
+
 def checkout(folder: Path, additions: Sequence[Addition]) -> Path:
     """Return a copy of the project with new files, none of which is there without them."""
     for name in COPIED:
@@ -93,6 +155,7 @@ def checkout(folder: Path, additions: Sequence[Addition]) -> Path:
     for name in LINKED:
         (folder / name).symlink_to(ROOT / name)
     for name, content in ((name, content) for addition in additions for name, content in addition.files.items()):
+        (folder / name).parent.mkdir(exist_ok=True)
         with (folder / name).open("x", encoding="utf-8") as file:
             file.write(content)
     return folder
@@ -135,3 +198,11 @@ def test_no_other_suite_fails_with_a_new_cell_and_task(tmp_path: Path) -> None:
     printed = run_tests(folder, *of_both, "-k", "parity or mgu")
     for suite in of_both:
         assert f"\n{suite}::" in printed, f"{suite} has no case of its own"
+
+
+@pytest.mark.slow
+def test_a_cell_with_a_kernel_is_seven_new_files(tmp_path: Path) -> None:
+    added = new_kernel()
+    assert len(added.files) == 7
+    printed = run_tests(checkout(tmp_path, [added]), *added.suites, "-k", added.pattern, "-m", "not slow")
+    assert printed.count(" PASSED") >= added.cases, printed
