@@ -1,5 +1,5 @@
-"""A new task is three new files, and so is a new cell; a cell with a kernel is seven. The suites find them, and no other
-file of the project changes.
+"""A new task is three new files, and so is a new cell; a cell with a kernel is seven. The suites find
+them, and no other file of the project changes.
 
 A copy of the checkout gets the files, and another Python runs the suites there on what was added.
 """
@@ -144,7 +144,12 @@ def new_kernel() -> Addition:
         "tests/cells/test_decay.py": FUSED_TEST,
         "tests/ops/decay/test_decay.py": CONTRACT,
     }
-    suites = "tests/ops/test_contract.py", "tests/ops/decay", "tests/cells/test_contract.py", "tests/cells/test_decay.py"
+    suites = (
+        "tests/ops/test_contract.py",
+        "tests/ops/decay",
+        "tests/cells/test_contract.py",
+        "tests/cells/test_decay.py",
+    )
     return Addition(files, (*suites, "tests/nn/test_layers.py"), "decay or Decay", 30)
 
 

@@ -113,3 +113,10 @@ def test_few_matrices_are_kept(kind: str) -> None:
     case = CONTRACT.case((64, 2, 32), {"kind": kind}, False, False)
     shapes = made_during(lambda: case.values(leaves=case.leaves()))
     assert [shape[0] for shape in shapes if len(shape) == 4 and shape[1:3] == (2, 32)] in ([2], [4])  # for 64 steps
+
+
+def test_fast_weights_without_an_inner_step_are_refused() -> None:
+    """The kernel would write beyond its memory."""
+    given, options = CONTRACT.draw(*CONTRACT.tiny, **CONTRACT.kinds[0])
+    with pytest.raises(ValueError, match=r"^inner_steps is 0, must be at least 1$"):
+        fast_weights(**given, **{**options, "kind": "relu", "inner_steps": 0})

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from gyral.ops.fast_weights import naive
-from gyral.ops.native.kernels import ProjectedKernels, like, rows
+from gyral.ops.native.kernels import like
 from gyral.ops.operator import Operator, cast_for_autocast, has_gradient
+from gyral.ops.projected import ProjectedKernels, rows
 from gyral.ops.sequences import recurrent_gradient, split_keep
 
 __all__ = ["KINDS", "fast_weights", "unsupported_reason"]
@@ -120,7 +121,10 @@ def fast_weights(
     Raises:
         KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
         TypeError: Inputs or states have another dtype than the parameters, outside autocast.
+        ValueError: Fast weights have no inner step.
     """
+    if kind != "weinet" and inner_steps < 1:
+        raise ValueError(f"inner_steps is {inner_steps}, must be at least 1")
     x, h0, a0 = cast_for_autocast(w_hh.dtype, x, h0, a0)
     given = x, w_ih, b, w_hh, norm, h0, a0
     outputs, hidden, memory = OPERATOR.run(

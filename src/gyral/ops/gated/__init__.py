@@ -12,8 +12,9 @@ from torch import Tensor
 
 from gyral.ops.gated import naive
 from gyral.ops.gated.naive import join_biases
-from gyral.ops.native.kernels import ProjectedKernels, like, rows
+from gyral.ops.native.kernels import like
 from gyral.ops.operator import Operator, cast_for_autocast
+from gyral.ops.projected import ProjectedKernels, rows
 from gyral.ops.sequences import recurrent_gradient, split_keep
 
 __all__ = ["KINDS", "gated", "has_kernel", "unsupported_reason"]

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from gyral.ops.graph_gru import naive
 from gyral.ops.graph_gru.naive import latest
-from gyral.ops.native.kernels import ProjectedKernels, rows
 from gyral.ops.operator import Operator, cast_for_autocast
+from gyral.ops.projected import ProjectedKernels, rows
 from gyral.ops.sequences import reachable_since
 
 __all__ = ["graph_gru", "latest", "unsupported_reason"]

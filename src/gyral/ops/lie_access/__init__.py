@@ -12,8 +12,9 @@ from torch import Tensor
 from gyral.core.errors import OptionError
 from gyral.ops.lie_access import naive
 from gyral.ops.lie_access.naive import MemoryState
-from gyral.ops.native.kernels import ProjectedKernels, like, rows
+from gyral.ops.native.kernels import like
 from gyral.ops.operator import Operator, cast_for_autocast
+from gyral.ops.projected import ProjectedKernels, rows
 
 __all__ = ["MemoryState", "Options", "Weights", "lie_access", "memory_full_error", "unsupported_reason"]
 

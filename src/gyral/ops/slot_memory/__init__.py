@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gyral.ops.native.kernels import ProjectedKernels, like, rows
+from gyral.ops.native.kernels import like
 from gyral.ops.operator import Operator, cast_for_autocast, has_gradient
+from gyral.ops.projected import ProjectedKernels, rows
 from gyral.ops.slot_memory import naive
 from gyral.ops.slot_memory.dnc import DNCCodeMemory, DNCMemory
 from gyral.ops.slot_memory.naive import CONTROLLERS, MEMORIES, Memory, flatten, unflatten
