@@ -3,6 +3,7 @@
 import logging
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,10 @@ import torch
 from omegaconf import OmegaConf
 
 from gyral.core.errors import OptionError, UserError
+from gyral.data.batching import IGNORED
+from gyral.data.sequences.unlabelled import read_unlabelled
+from gyral.figures.confusion import print_confusion
+from gyral.runs.evaluation_report import Request
 from gyral.tasks import base
 from gyral.tasks.objective import Classification, Regression
 from gyral.tasks.rendering import align, describe_value
@@ -37,12 +42,30 @@ ALTERNATIVES: dict[str, list[Any]] = {
 ROWS_OF_STEPS = {"inputs": "a", "targets": "classes", "lengths": None}
 NO_EFFECT = ("schema",)  # a task with it has no data
 NEEDED: dict[str, dict[str, Any]] = {
-    "stratify": {"targets": "classes"},
+    **{key: {"targets": "classes"} for key in ("stratify", "class_weights", "sampling")},
     "time_gaps": {**ROWS_OF_STEPS, "sequence": "part", "time": "order"},
     "objective": {"targets": "classes"},
     "sequence": ROWS_OF_STEPS,
     "time": {**ROWS_OF_STEPS, "sequence": "part"},
 }
+
+
+def faults(folder: Path, rows: int = 60, every: int = 10) -> Path:
+    """Write sequences with a missing value in each, of which a few have the class 2, the others 1."""
+    generator = np.random.default_rng(0)
+    path = folder / "faults.csv"
+    with path.open("w", encoding="utf-8") as file:
+        print("id;hour;a;b;state", file=file)
+        for row in range(rows):
+            for step in range(4 + row % 3):
+                a, b = generator.normal(20, 3), generator.normal(1000, 50)
+                cells = [f"{a:.2f}" if step != 1 else "", f"{b:.1f}" if step != 2 else "NA"]
+                state = 2 if row % every == 0 else 1
+                print(row, f"2024-01-01T{(0, 1, 4, 9, 16, 20)[step]:02d}:00+02:00", *cells, state, sep=";", file=file)
+    return path
+
+
+OF_FAULTS = {"sequence": "id", "time": "hour", "inputs": ["a", "b"], "targets": "state", "missing": "mask"}
 
 
 def effects(task: Any) -> list[Any]:
@@ -208,3 +231,128 @@ def test_labels_are_shown_and_must_be_those_of_the_checkpoint(tmp_path: Path) ->
         UserError, match=r"^mine.npz: the training split has the labels left, right; those of the checkpo"
     ):
         task.check_checkpoint({"labels": ["down", "up"]})
+
+
+def test_missing_values_are_filled_and_marked_and_inputs_standardized(tmp_path: Path) -> None:
+    options = {**OF_FAULTS, "data": str(faults(tmp_path)), "stratify": True}
+    task = build_task(*SMALL, **options, standardize=True, time_gaps=True)
+    assert task.class_names == ("1", "2")
+    assert task.preprocessing.output_size == 5  # a, b, the gap, and which of a and b are missing
+    sequences = task.data.sequences
+    rows = sequences.splits["train"]
+    raw = sequences.batch(rows).inputs
+    batch = sequences.batch(rows)
+    inputs = task.model_inputs(batch)
+    inside = torch.arange(raw.shape[1]) < batch.lengths.unsqueeze(1)
+    torch.testing.assert_close(inputs[..., 3:], raw[..., :2].isnan().float())
+    assert (inputs[:, 1, 0] == 0).all()
+    assert (inputs[:, 2, 1] == 0).all()
+    for column in range(3):
+        known = inputs[..., column][inside & ~raw[..., column].isnan()]
+        assert known.mean().item() == pytest.approx(0, abs=1e-4)
+        assert known.std(correction=0).item() == pytest.approx(1, abs=1e-4)
+    assert raw[0, :4, 2].tolist() == [0, 3600, 3 * 3600, 5 * 3600]
+    plain = build_task(*SMALL, **options)
+    filled = plain.model_inputs(batch._replace(inputs=raw[..., :2]))
+    assert filled[0, 1, 0].item() == pytest.approx(20, abs=1)
+    assert torch.equal(filled[0, 0, :2], raw[0, 0, :2])
+    with pytest.raises(OptionError, match=r"faults\.csv: column a, row 1: is empty; must have a number"):
+        build_task(*SMALL, **{**options, "missing": "refuse"})
+
+
+def test_a_checkpoint_has_what_new_data_need(tmp_path: Path) -> None:
+    options = {**OF_FAULTS, "standardize": True, "time_gaps": True}
+    task = build_task(*SMALL, **options, data=str(faults(tmp_path)), stratify=True).eval()
+    checkpoint: dict[str, Any] = {}
+    task._losses = []
+    task.on_save_checkpoint(checkpoint)
+    task.check_checkpoint(checkpoint)
+    other = build_task(*SMALL, **options, schema=checkpoint["schema"]).eval()  # without the file
+    other.load_state_dict(task.state_dict())
+    new = read_unlabelled(faults(tmp_path, rows=5), other.data.sequences.schema)
+    batch = new.batch(np.arange(5))
+    assert (batch.targets == IGNORED).all()
+    assert new.names == ("0", "1", "2", "3", "4")
+    torch.testing.assert_close(other(batch), task(task.data.sequences.batch(np.arange(5))))
+    assert [other.class_names[number] for number in other.predict(batch)]
+    swapped = {**checkpoint, "schema": {**checkpoint["schema"], "inputs": ["b", "a"]}}
+    with pytest.raises(UserError, match=r"^faults\.csv: the inputs are a, b; those of the checkpoint are b, a$"):
+        task.check_checkpoint(swapped)
+    for wrong in ({}, {**checkpoint["schema"], "labels": 3}, "text"):
+        with pytest.raises(OptionError, match=r"^task\.schema=.*: schema"):
+            build_task(*SMALL, schema=wrong)
+
+
+def test_rare_classes_are_measured_and_weighted(tmp_path: Path) -> None:
+    options = {**OF_FAULTS, "data": str(faults(tmp_path)), "stratify": True}
+    task = build_task(*SMALL, **options)
+    assert task.data_metrics()["majority"] == pytest.approx(5 / 6)
+    names = ("loss", "accuracy", "balanced_accuracy", "macro_f1", "auroc", "average_precision")
+    assert task.metrics.names == names
+    batch = task.data.sequences.batch(np.arange(60))
+    majority = torch.tensor([1.0, 0.0]).expand(60, 2)  # each sequence has the class 1
+    task.metrics.update(majority, batch, task.loss(majority, batch))
+    values = {name: value.item() for name, value in task.metrics.compute().items()}
+    assert values["accuracy"] == pytest.approx(0.9)
+    assert values["balanced_accuracy"] == pytest.approx(0.5)
+    assert values["macro_f1"] == pytest.approx(0.5 * 2 * 54 / (60 + 54))
+    assert values["auroc"] == pytest.approx(0.5)
+    assert values["average_precision"] == pytest.approx(0.1)
+
+    weighted = build_task(*SMALL, **options, class_weights="balanced")
+    assert weighted.baseline == pytest.approx(math.log(2), rel=0.1)
+    wrong = torch.tensor([[0.0, 3.0]]).expand(60, 2)  # the opposite error has the same weight
+    train = task.data.sequences.batch(task.data.sequences.splits["train"])
+    both = [weighted.loss(sign * wrong[: len(train.targets)], train).item() for sign in (1, -1)]
+    assert both[0] == pytest.approx(both[1], rel=1e-5)
+    assert task.loss(wrong, batch) > 2 * task.loss(-wrong, batch)
+    parts = [np.arange(0, 13), np.arange(13, 60)]
+    for rows in parts:
+        part = task.data.sequences.batch(rows)
+        weighted.metrics.update(wrong[rows], part, weighted.loss(wrong[rows], part))
+    assert weighted.metrics.compute()["loss"].item() == pytest.approx(weighted.loss(wrong, batch).item(), rel=1e-5)
+
+    drawn = build_task(*SMALL, **options, sampling="balanced", batch_size=10)
+    drawn.data.trainer = SimpleNamespace(max_steps=40, accumulate_grad_batches=1)
+    classes = torch.cat([each.targets for each in drawn.data.train_dataloader()]).bincount()
+    assert 0.4 < (classes[1] / classes.sum()).item() < 0.6
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    (
+        {"targets": "a", "class_weights": "balanced"},
+        "task.class_weights=balanced: must be none: the targets are no clas",
+    ),
+    ({"targets": "a", "sampling": "balanced"}, "task.sampling=balanced: must be none: there is no class for each seq"),
+    ({"sampling": "balanced", "class_weights": "balanced"}, "task.sampling=balanced: must be none with class_weights"),
+    ({"class_weights": "rare"}, "task.class_weights=rare: must be one of none, balanced"),
+    ({"missing": "mean"}, "task.missing=mean: must be one of refuse, mask"),
+    ({"time_gaps": True}, "task.time_gaps=True: needs time, the column with the time of each step, and sequence"),
+    ({"targets": "a", "stratify": True}, "task.stratify=True: must be false: array a has no class for each sequence"),
+    ({"split": "part", "stratify": True}, "task.stratify=True: must be false: array part has the splits"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), REFUSED)
+def test_options_that_do_not_fit_are_refused_in_one_line(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        build_task(*SMALL, data=str(sequences_file()), **{"targets": "classes", **options})
+    assert str(raised.value).startswith(said)
+    assert "\n" not in str(raised.value)
+
+
+def test_log_and_confusion_name_the_classes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level(logging.INFO):
+        task = build_task(*SMALL, **OF_FAULTS, data=str(faults(tmp_path)), stratify=True)
+    assert "targets: 2 classes (1 91.7 %, 2 8.3 %) per sequence" in caplog.messages[-1]
+    numbers = print_confusion(task, Request("gru", str(tmp_path / "table.md"), ""), confusion="train")
+    assert sum(numbers[f"{target} as {predicted}"] for target in "12" for predicted in "12") == len(
+        task.data.sequences.splits["train"]
+    )
+    assert "predicted 2" in (tmp_path / "table.md").read_text()
+    assert "The most frequent class, 1, has 9" in capsys.readouterr().out
+    regression = build_task(*SMALL, data=str(sequences_file()), targets="a")
+    with pytest.raises(OptionError, match=r"^confusion=test: the targets are no classes"):
+        print_confusion(regression, Request("gru", None, ""))

@@ -304,13 +304,24 @@ class BucketedBatches(Stream[BatchType]):
         batch_size: examples per batch.
         seed: seed of the orders.
         length: number of batches in the stream.
+        weights: (n,) weights with which the examples of a pass are drawn, with replacement, as those of
+            `torch.utils.data.WeightedRandomSampler`. None: each example is drawn once.
 
     Raises:
         OptionError: `batch_size` is below 1.
     """
 
-    def __init__(self, examples: Examples[BatchType], batch_size: int, *, seed: int, length: int) -> None:
+    def __init__(
+        self,
+        examples: Examples[BatchType],
+        batch_size: int,
+        *,
+        seed: int,
+        length: int,
+        weights: np.ndarray | None = None,
+    ) -> None:
         super().__init__(length)
+        self.weights = None if weights is None else torch.from_numpy(np.cumsum(weights, dtype=np.float64))
         self.examples = examples
         self.batch_size = check_integer("batch_size", batch_size)
         self.seed = seed
@@ -327,7 +338,12 @@ class BucketedBatches(Stream[BatchType]):
 
     def _pass(self, number: int) -> list[np.ndarray]:
         generator = torch.Generator().manual_seed(mix_seed(self.seed, f"pass {number}"))
-        order = torch.randperm(len(self.examples), generator=generator).numpy()
+        count = len(self.examples)
+        if self.weights is None:
+            order = torch.randperm(count, generator=generator).numpy()
+        else:
+            places = torch.rand(count, dtype=torch.float64, generator=generator) * self.weights[-1]
+            order = torch.searchsorted(self.weights, places, right=True).clamp(max=count - 1).numpy()
         pool = POOL * self.batch_size
         pools = [order[start : start + pool] for start in range(0, len(order), pool)]
         by_length = [rows[np.argsort(self.examples.lengths[rows], kind="stable")] for rows in pools]

@@ -200,8 +200,8 @@ class Task(LightningModule, ABC, Generic[Data]):
             return batch
         own = local_rows(batch, rank(), world_size())
         # With this weight, the mean of the gradients over processes is the gradient of the mean over all targets.
-        own_count, count = (self.objective.has_target(self.targets(rows)).sum() for rows in (own, batch))
-        self._weight = world_size() * (own_count / count.clamp(min=1)).item()
+        own_count, count = (self.objective.count(self.targets(rows)) for rows in (own, batch))
+        self._weight = world_size() * (own_count / count).item() if count else 0.0
         return own
 
     def on_train_epoch_start(self) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def frequency_loss(train: np.ndarray, test: np.ndarray, classes: int) -> float:
+def frequency_loss(train: np.ndarray, test: np.ndarray, classes: int, weights: np.ndarray | None = None) -> float:
     """Return the cross-entropy, in nats, of test classes under the frequencies of the training classes.
 
     Counts start at 1 (add-one smoothing), so that no class has probability 0.
@@ -11,9 +11,13 @@ def frequency_loss(train: np.ndarray, test: np.ndarray, classes: int) -> float:
     Args:
         train, test: (n,) classes.
         classes: number of classes.
+        weights: the weights of the classes in the loss, (classes,). None: they are equal.
     """
     counts = np.bincount(train, minlength=classes) + 1
-    return float(-np.log(counts / counts.sum())[test].mean())
+    if weights is None:
+        return float(-np.log(counts / counts.sum())[test].mean())
+    losses = -np.log(counts * weights / (counts @ weights))
+    return float(np.average(losses[test], weights=weights[test]))
 
 
 def constant_loss(train: np.ndarray, test: np.ndarray) -> float:

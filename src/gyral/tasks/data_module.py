@@ -94,6 +94,7 @@ class ExampleData(SplitData):
     """
 
     longest_first = False  # whether evaluation starts with the longest examples
+    weights: np.ndarray | None = None  # of the training examples, see `gyral.data.batching.BucketedBatches`
 
     def __init__(self, *, batch_size: int, eval_batch_size: int, data_seed: int) -> None:
         super().__init__()
@@ -113,7 +114,8 @@ class ExampleData(SplitData):
     def stream(self) -> BucketedBatches[Any]:
         """Return the training stream, which reads the examples in a new order in each pass."""
         seed = mix_seed(self.data_seed, "order")
-        return BucketedBatches(self.examples("train"), self.batch_size, seed=seed, length=self.steps())
+        examples = self.examples("train")
+        return BucketedBatches(examples, self.batch_size, seed=seed, length=self.steps(), weights=self.weights)
 
 
 class RowData(SplitData):

@@ -28,6 +28,10 @@ class Objective(ABC):
     def has_target(self, targets: Tensor) -> Tensor:
         """Return which predictions have a target, (B, …) bool."""
 
+    def count(self, targets: Tensor) -> Tensor:
+        """Return the sum of the weights with which targets count in the mean loss: their number, if all are equal."""
+        return self.has_target(targets).sum()
+
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss over all predictions that have a target; 0, with gradients of 0, without targets."""

@@ -15,21 +15,36 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from gyral.core.checks import check_integer
+from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.core.forms import FormError
 from gyral.core.inputs import excerpt
+from gyral.core.measures import percent
 from gyral.data.batching import IGNORED, Batch
 from gyral.data.sequences import corpus
 from gyral.data.sequences.examples import Sequences, SplitExamples
 from gyral.data.sequences.schema import Schema
+from gyral.data.splits import SPLITS
 from gyral.models.attention import LastStep
 from gyral.models.preprocessing import Preprocessing
 from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.baselines import constant_loss, frequency_loss
+from gyral.tasks.class_metrics import (
+    MAJORITY,
+    MOST_CLASSES,
+    MOST_SCORES,
+    OF_CLASSES,
+    ClassMetrics,
+    WeightedClassification,
+    balanced_weights,
+)
 from gyral.tasks.data_module import ExampleData, size_of_evaluation
+from gyral.tasks.metrics import Metrics
 from gyral.tasks.objective import Classification, Objective, Regression
 from gyral.tasks.rendering import align, describe_value
+
+BALANCE = ("none", "balanced")
+MOST_SHARES = 8  # classes whose shares the log has
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +57,8 @@ class SequencesData(ExampleData):
         batch_size, eval_batch_size: sequences per batch, in training and in evaluation. None: `batch_size`, but at
             least `gyral.tasks.data_module.SMALLEST_EVALUATION`.
         data_seed: seed of the order of the training batches.
+        sampling: "none", or "balanced", which draws the training sequences with replacement so that the classes are
+            equally frequent.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -50,11 +67,23 @@ class SequencesData(ExampleData):
     longest_first = True
 
     def __init__(
-        self, sequences: Sequences, *, batch_size: int, data_seed: int, eval_batch_size: int | None = None
+        self,
+        sequences: Sequences,
+        *,
+        batch_size: int,
+        data_seed: int,
+        eval_batch_size: int | None = None,
+        sampling: str = "none",
     ) -> None:
         size = size_of_evaluation(check_integer("batch_size", batch_size), eval_batch_size)
         super().__init__(batch_size=batch_size, eval_batch_size=size, data_seed=data_seed)
         self.sequences = sequences
+        if check_choice("sampling", sampling, BALANCE) == "balanced":
+            if sequences.classes is None or sequences.per_step:
+                raise OptionError("sampling", sampling, "must be none: there is no class for each sequence")
+            own = sequences.targets[sequences.splits["train"]]
+            weights = balanced_weights(own[own != IGNORED], sequences.classes)
+            self.weights = np.where(own == IGNORED, 0, weights[own])
 
     def examples(self, split: str) -> SplitExamples:
         """Return the sequences of a split."""
@@ -80,13 +109,18 @@ class SequencesTask(SequenceTask[SequencesData]):
         time_gaps: see `gyral.data.sequences.corpus.load`.
         schema: the schema in the checkpoint of a trained task, which needs no file to predict new sequences. None: that
             of the file.
-        batch_size, eval_batch_size, data_seed: see `SequencesData`.
+        class_weights: "none", or "balanced" for a loss in which all classes count equally, however rare they are in the
+            training split.
+        batch_size, eval_batch_size, data_seed, sampling: see `SequencesData`.
         **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         UserError: an option is out of bounds, or the file cannot be used.
     """
 
+    measures = OF_CLASSES
+    figures: ClassVar = {"confusion": "gyral.figures.confusion.confusion"}
+    evaluations: ClassVar = {"confusion": "gyral.figures.confusion.print_confusion"}
     small: ClassVar = {"batch_size": 8, "eval_batch_size": 8}
 
     def __init__(
@@ -110,6 +144,8 @@ class SequencesTask(SequenceTask[SequencesData]):
         standardize: bool = False,
         time_gaps: bool = False,
         schema: Mapping[str, Any] | None = None,
+        class_weights: str = "none",
+        sampling: str = "none",
         batch_size: int = 32,
         eval_batch_size: int | None = None,
         data_seed: int = 0,
@@ -137,15 +173,12 @@ class SequencesTask(SequenceTask[SequencesData]):
                 time_gaps=time_gaps,
             )
         has_data = schema is None
-        predicted: Objective
-        train, test = sequences.targets_of("train"), sequences.targets_of("test")
-        baseline = math.nan
-        if sequences.classes is None:
-            predicted = Regression(sequences.target_size)
-            baseline = constant_loss(train, test) if has_data else math.nan
-        else:
-            predicted = Classification(sequences.classes)
-            baseline = frequency_loss(train, test, sequences.classes) if has_data else math.nan
+        if check_choice("class_weights", class_weights, BALANCE) == "balanced":
+            if sequences.classes is None:
+                raise OptionError("class_weights", class_weights, "must be none: the targets are no classes")
+            if sampling == "balanced":
+                raise OptionError("sampling", sampling, "must be none with class_weights=balanced, which does the same")
+        predicted, baseline, self.majority = _objective(sequences, class_weights)
         preprocessing = None
         if standardize or missing == "mask":
             size = sequences.input_size or 0
@@ -154,10 +187,17 @@ class SequencesTask(SequenceTask[SequencesData]):
             preprocessing = Preprocessing(*statistics, standardize=standardize, masked=masked)
         super().__init__(
             model,
-            SequencesData(sequences, batch_size=batch_size, eval_batch_size=eval_batch_size, data_seed=data_seed),
+            SequencesData(
+                sequences,
+                batch_size=batch_size,
+                eval_batch_size=eval_batch_size,
+                data_seed=data_seed,
+                sampling=sampling,
+            ),
             vocabulary_size=sequences.vocabulary_size,
             input_size=sequences.input_size if preprocessing is None else preprocessing.output_size,
             objective=predicted,
+            metrics=_metrics(sequences, predicted),
             readout=None if sequences.per_step else LastStep,
             baseline=baseline,
             max_writes=sequences.schema.longest,
@@ -169,6 +209,15 @@ class SequencesTask(SequenceTask[SequencesData]):
 
     def model_inputs(self, batch: Batch) -> Tensor:
         return batch.inputs if self.preprocessing is None else self.preprocessing(batch.inputs)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes in the order of the outputs; empty for real targets."""
+        return self.data.sequences.schema.labels
+
+    def data_metrics(self) -> dict[str, float]:
+        shares = {} if self.majority is None else {MAJORITY.name: self.majority}
+        return {**super().data_metrics(), **shares}
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         length = batch.inputs.shape[1] if batch.lengths is None else int(batch.lengths[row])
@@ -199,6 +248,34 @@ class SequencesTask(SequenceTask[SequencesData]):
                 raise UserError(f"{reason}; those of the checkpoint are {excerpt(trained)}")
 
 
+def _objective(sequences: Sequences, class_weights: str) -> tuple[Objective, float, float | None]:
+    """Return the objective, the baseline, and the share in the test of the most frequent class of training."""
+    train, test = sequences.targets_of("train"), sequences.targets_of("test")
+    has_data = len(train) > 0
+    if sequences.classes is None:
+        return Regression(sequences.target_size), constant_loss(train, test) if has_data else math.nan, None
+    weights = balanced_weights(train, sequences.classes) if class_weights == "balanced" else None
+    objective = Classification(sequences.classes) if weights is None else WeightedClassification(weights)
+    if not has_data:
+        return objective, math.nan, math.nan
+    majority = float((test == np.bincount(train).argmax()).mean())
+    return objective, frequency_loss(train, test, sequences.classes, weights), majority
+
+
+def _metrics(sequences: Sequences, objective: Objective) -> Metrics | None:
+    """Return the metrics of classes; None for those of the objective."""
+    if not isinstance(objective, Classification) or objective.output_size > MOST_CLASSES:
+        return None
+    counts = np.bincount(sequences.targets_of("train"), minlength=objective.output_size)
+    largest = max(len(sequences.targets_of(split)) for split in SPLITS)
+    return ClassMetrics(
+        objective,
+        per_step=sequences.per_step,
+        positive=int(counts.argmin()) if len(counts) == 2 else None,
+        ranked=largest * objective.output_size <= MOST_SCORES,
+    )
+
+
 def _saved(schema: Any) -> Schema:
     try:
         return Schema.of_plain(schema)
@@ -212,13 +289,23 @@ def describe(sequences: Sequences, batch_size: int) -> str:
     shortest, longest = sequences.lengths.min(), sequences.lengths.max()
     steps = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
     inputs = f"{sequences.vocabulary_size:,} tokens" if sequences.vocabulary_size else _real(sequences.input_size)
-    targets = f"{sequences.classes:,} classes" if sequences.classes else _real(sequences.target_size)
+    targets = _classes(sequences) if sequences.classes else _real(sequences.target_size)
     place = "step" if sequences.per_step else "sequence"
     batches = -(-len(sequences.splits["train"]) // batch_size)
     return (
         f"{sequences.name}: {sizes} sequences of {steps} steps; inputs: {inputs}; targets: {targets} per {place}; "
         f"one pass over the training split takes {batches:,} steps"
     )
+
+
+def _classes(sequences: Sequences) -> str:
+    """Return the number of classes, with the shares of the most frequent ones in the training split."""
+    names = sequences.schema.labels
+    counts = np.bincount(sequences.targets_of("train"), minlength=len(names))
+    order = np.argsort(-counts, kind="stable")[:MOST_SHARES]
+    shares = [f"{excerpt([names[place]], 40)} {percent(counts[place] / counts.sum(), 1)}" for place in order]
+    shown = ", ".join([*shares, "…"] if len(names) > MOST_SHARES else shares)
+    return f"{len(names):,} classes ({shown})"
 
 
 def _real(size: int | None) -> str:

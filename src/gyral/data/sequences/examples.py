@@ -42,9 +42,11 @@ class Sequences:
     @classmethod
     def without_rows(cls, schema: Schema) -> "Sequences":
         """Return no sequences, of which only the schema is known."""
-        inputs = np.zeros((0,) if schema.input_size is None else (0, schema.input_size), dtype=np.float32)
-        targets = np.zeros((0,) if schema.target_size is None else (0, schema.target_size), dtype=np.float32)
         none = np.zeros(0, dtype=np.int64)
+        inputs, targets = (
+            none if size is None else np.zeros((0, size), dtype=np.float32)
+            for size in (schema.input_size, schema.target_size)
+        )
         splits = dict.fromkeys(SPLITS, none)
         return cls("", inputs, none, none, targets, schema.per_step, splits, schema.labels, schema)
 
