@@ -14,6 +14,8 @@ from gyral.ops import operator
 from gyral.ops.native import library
 from gyral.ops.operator import Operator
 
+SHARED = ("native", "triton")  # packages of `gyral.ops` that are no families
+
 
 def skip_unless_ready(operator: Operator) -> None:
     """Compile the kernels of an operator for the CPU, or skip the test where this is impossible."""
@@ -68,7 +70,7 @@ def compile_for(monkeypatch: pytest.MonkeyPatch, directory: Path, *processor: st
 def operators() -> dict[str, Operator]:
     """Return the operators of all families of kernels, by the names of the families."""
     found = {}
-    for family in (info.name for info in pkgutil.iter_modules(ops.__path__) if info.ispkg and info.name != "native"):
+    for family in (info.name for info in pkgutil.iter_modules(ops.__path__) if info.ispkg and info.name not in SHARED):
         module = importlib.import_module(f"{ops.__name__}.{family}")
         found[family] = next(each for each in vars(module).values() if isinstance(each, Operator))
     return found

@@ -11,11 +11,8 @@ from gyral.cells.heads import share
 from gyral.cells.initialization import draw_wide
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
-from gyral.ops.diagonal import diagonal_scan
-
-SHARPNESS = 8.0  # c in log a
-NEVER = -1e4  # log a whose exponential is 0; minus infinity would make the gradient of a² NaN
-SMALLEST = 1000.0**-2  # of 4 (1 − a²) in the gradient of √(1 − a²), as the authors clip it
+from gyral.ops.min_gated import rg_lru
+from gyral.ops.min_gated.naive import rg_lru_coefficients, rg_lru_gates
 
 
 class Projected(NamedTuple):
@@ -51,6 +48,7 @@ class RGLRUCell(WidthPreservingCell):
         >>> layer = RGLRU(16, 64, heads=4)
     """
 
+    fused_operator = rg_lru
     dynamics = ("decay",)
 
     class State(NamedTuple):
@@ -83,19 +81,20 @@ class RGLRUCell(WidthPreservingCell):
         hidden = self.zeros(batch_size, self.hidden_size, dtype=self.wide)
         return self.State(hidden, torch.ones(batch_size, dtype=torch.int64, device=hidden.device))
 
+    def products(self, entered: Tensor) -> Tensor:
+        """Return W_a x_t and W_x x_t (2, …, N)."""
+        missing = self.heads * self.block - self.hidden_size
+        padded = F.pad(entered, (0, missing)) if missing else entered
+        heads = padded.unflatten(-1, (self.heads, self.block))
+        return torch.einsum("...hi,ghij->g...hj", heads, self.weight).flatten(-2)[..., : self.hidden_size]
+
     def project(self, inputs: Tensor) -> Projected:
         entered = self.enter(inputs)
-        padded = F.pad(entered, (0, self.heads * self.block - self.hidden_size)).unflatten(-1, (self.heads, self.block))
-        products = torch.einsum("...hi,ghij->g...hj", padded, self.weight).flatten(-2)[..., : self.hidden_size]
-        recurrence, write = torch.sigmoid(
-            products.to(self.wide) + self.bias.to(self.wide).view(2, *[1] * (inputs.dim() - 1), -1)
-        )
-        return Projected(-SHARPNESS * recurrence * F.softplus(self.decay.to(self.wide)), write * entered)
+        return Projected(*rg_lru_gates(entered, *self.widen(self.products(entered), self.bias, self.decay)))
 
     def coefficients(self, projected: Projected, is_first: Tensor) -> tuple[Tensor, Tensor]:
         """Return a_t and b_t (…, N), with a_t = 0 and b_t = i_t ⊙ x_t where `is_first` (…) is True."""
-        log_decay = projected.log_decay.masked_fill(is_first.unsqueeze(-1), NEVER)
-        return torch.exp(log_decay), clipped_sqrt(-torch.expm1(2 * log_decay)) * projected.gated
+        return rg_lru_coefficients(*projected, is_first)
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
         decay, values = self.coefficients(projected, state.fresh > 0)
@@ -105,18 +104,7 @@ class RGLRUCell(WidthPreservingCell):
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
-        projected = self.project(inputs)
-        is_first = torch.zeros(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if starts is None else starts
-        is_first = torch.cat((is_first[:1] | (state.fresh > 0), is_first[1:]))
-        decay, values = self.coefficients(projected, is_first)
-        before = state.hidden.to(self.wide)
-        hidden, final = diagonal_scan(values, decay, before, lengths=lengths, starts=starts)
+        entered = self.enter(inputs)
+        parts = self.widen(entered, self.products(entered), self.bias, self.decay, state.hidden)
+        hidden, final = rg_lru(*parts, state.fresh, lengths=lengths, starts=starts)
         return self.narrow(hidden), self.State(final, torch.zeros_like(state.fresh))
-
-
-def clipped_sqrt(values: Tensor) -> Tensor:
-    """Return the square root of numbers ≥ 0, with the gradient 1 / √max(4x, 10⁻⁶)."""
-    bound = SMALLEST / 4
-    raised = values + (values.clamp(min=bound) - values).detach()
-    root = torch.sqrt(raised)
-    return root + (torch.sqrt(values) - root).detach()

@@ -33,4 +33,4 @@ KERNELS = Kernels(
     gradients={"values": like("values"), "decay": decay_gradient},
     optional=("decay",),
 )
-diagonal_scan = Operator(naive.diagonal_scan, {"cpu": KERNELS})
+diagonal_scan = Operator(naive.diagonal_scan, {"cpu": KERNELS, "cuda": "gyral.ops.diagonal.triton"})

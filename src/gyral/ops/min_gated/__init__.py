@@ -1,7 +1,11 @@
-"""The recurrences minGRU and minLSTM (Feng et al., "Were RNNs all we needed?", 2024): gates that do not read the state.
+"""Recurrences with gates that do not read the state, h_t = a_t ⊙ h_{t−1} + b_t.
 
+`min_gated` is minGRU or minLSTM (Feng et al., "Were RNNs all we needed?", 2024):
 h_t = (1 − z_t) ⊙ h_{t−1} + z_t ⊙ g(c_t), with g(c) = c + ½ if c ≥ 0, else σ(c)
 minGRU: z_t = σ(k_t);  minLSTM: z_t = σ(i_t) / (σ(f_t) + σ(i_t))
+
+`rg_lru` is that of Griffin; see `gyral.cells.rg_lru`. `blend` is h_t = σ(u_t) ⊙ h_{t−1} + (1 − σ(u_t)) ⊙ f(c_t). These
+two have kernels on a GPU alone; on a CPU they are functions of torch around `diagonal_scan`.
 """
 
 from pathlib import Path
@@ -12,7 +16,9 @@ from gyral.ops.min_gated.naive import coefficients
 from gyral.ops.native.kernels import Kernels, like
 from gyral.ops.operator import Operator
 
-__all__ = ["coefficients", "min_gated"]
+__all__ = ["blend", "coefficients", "min_gated", "rg_lru"]
+
+TRITON = "gyral.ops.diagonal.triton"
 
 
 def sizes(a: Any) -> dict[str, int]:
@@ -29,4 +35,6 @@ KERNELS = Kernels(
     states={"h0": "final"},
     gradients={"projected": like("projected")},
 )
-min_gated = Operator(naive.min_gated, {"cpu": KERNELS})
+min_gated = Operator(naive.min_gated, {"cpu": KERNELS, "cuda": TRITON})
+rg_lru = Operator(naive.rg_lru, {"cuda": TRITON})
+blend = Operator(naive.blend, {"cuda": TRITON})

@@ -1,14 +1,19 @@
 """The recurrences of `gyral.ops.min_gated` in plain torch, as a diagonal scan.
 
-The kernels compute the same, one step after the other. This code runs where there is no kernel, and gives the kernels'
-second derivatives.
+The kernels compute the same. This code runs where there is no kernel, and gives the kernels' second derivatives.
 """
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gyral.ops import diagonal
 from gyral.ops.diagonal.naive import diagonal_scan
+from gyral.ops.rum.naive import ACTIVATIONS
+
+SHARPNESS = 8.0  # c in log a of RG-LRU
+NEVER = -1e4  # log a whose exponential is 0; minus infinity would make the gradient of a² NaN
+SMALLEST = 1000.0**-2  # of 4 (1 − a²) in the gradient of √(1 − a²), as the authors of RG-LRU clip it
 
 
 def min_gated(
@@ -35,3 +40,80 @@ def coefficients(projected: Tensor, size: int) -> tuple[Tensor, Tensor]:
     gate = gates[0] if len(gates) == 1 else F.logsigmoid(gates[1]) - F.logsigmoid(gates[0])
     positive = torch.where(candidate >= 0, candidate + 0.5, torch.sigmoid(candidate))
     return torch.sigmoid(-gate), torch.sigmoid(gate) * positive
+
+
+def rg_lru(
+    inputs: Tensor,
+    products: Tensor,
+    bias: Tensor,
+    decay: Tensor,
+    h0: Tensor,
+    fresh: Tensor,
+    lengths: Tensor | None = None,
+    starts: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Run the recurrence over all steps; see `gyral.cells.rg_lru.RGLRUCell` for the equations.
+
+    Args:
+        inputs: x_t, (T, B, N).
+        products: (2, T, B, N), W_a x_t and W_x x_t.
+        bias: (2, N), b_a and b_x.
+        decay: Λ, (N,).
+        h0: (B, N), the state before the first step.
+        fresh: (B,) int64, 1 where the first step is the first of a sequence, else 0.
+        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
+        starts: (T, B) bool, or None. True begins a new sequence before the step.
+
+    Returns:
+        outputs (T, B, N), h_t, zero beyond the lengths, and the state (B, N) after the last step of each row.
+    """
+    is_first = products.new_zeros(products.shape[1:3], dtype=torch.bool) if starts is None else starts
+    is_first = torch.cat((is_first[:1] | (fresh > 0), is_first[1:]))
+    values = rg_lru_coefficients(*rg_lru_gates(inputs, products, bias, decay), is_first)
+    outputs, final = diagonal.diagonal_scan(values[1], values[0], h0, lengths=lengths, starts=starts)
+    return outputs, final
+
+
+def rg_lru_gates(inputs: Tensor, products: Tensor, bias: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log a_t and i_t ⊙ x_t, each (…, N); see `rg_lru` for the arguments."""
+    recurrence, write = torch.sigmoid(products + bias.view(2, *[1] * (inputs.dim() - 1), -1))
+    return -SHARPNESS * recurrence * F.softplus(decay), write * inputs
+
+
+def rg_lru_coefficients(log_decay: Tensor, gated: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a_t and b_t (…, N), with a_t = 0 and b_t = i_t ⊙ x_t where `is_first` (…) is True."""
+    log_decay = log_decay.masked_fill(is_first.unsqueeze(-1), NEVER)
+    return torch.exp(log_decay), clipped_sqrt(-torch.expm1(2 * log_decay)) * gated
+
+
+def clipped_sqrt(values: Tensor) -> Tensor:
+    """Return the square root of numbers ≥ 0, with the gradient 1 / √max(4x, 10⁻⁶)."""
+    bound = SMALLEST / 4
+    raised = values + (values.clamp(min=bound) - values).detach()
+    root = torch.sqrt(raised)
+    return root + (torch.sqrt(values) - root).detach()
+
+
+def blend(
+    inputs: Tensor,
+    gate: Tensor,
+    h0: Tensor,
+    lengths: Tensor | None = None,
+    starts: Tensor | None = None,
+    activation: str = "relu",
+) -> tuple[Tensor, Tensor]:
+    """Run h_t = σ(u_t) ⊙ h_{t−1} + (1 − σ(u_t)) ⊙ f(c_t) over all steps.
+
+    Args:
+        inputs: c_t, (T, B, N).
+        gate: u_t, (T, B, N).
+        h0: (B, N), the state before the first step.
+        lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
+        starts: (T, B) bool, or None. True resets the row before the step: h_{t−1} counts as zero.
+        activation: f: "relu", "tanh", "sigmoid" or "softsign".
+
+    Returns:
+        outputs (T, B, N), h_t, zero beyond the lengths, and the state (B, N) after the last step of each row.
+    """
+    candidate, keep = ACTIVATIONS[activation](inputs), torch.sigmoid(gate)
+    return diagonal_scan((1 - keep) * candidate, keep, h0, lengths, starts, False)

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gyral.ops.diagonal.naive import diagonal_scan
+from gyral.ops.min_gated import blend
 from gyral.ops.rotation import direction, dot, perpendicular
-from gyral.ops.rum.naive import ACTIVATIONS
 from gyral.ops.sequences import marked_since_start, spoil
 
 CHUNK = 64  # steps; R is corrected before the first step of every chunk but the first
@@ -63,9 +62,9 @@ def rotation_scan(
     rotated, final = rotate(normals, split(query, heads, width), memory.to(parts.dtype), is_start)
     is_spoiled = marked_since_start(~usable, is_start)
     rotated, final = spoil(rotated, is_spoiled), spoil(final, is_spoiled[-1])
-    candidate = ACTIVATIONS[activation](embedded + merge(rotated, size))
-    keep = torch.sigmoid(gate)
-    outputs, hidden = diagonal_scan((1 - keep) * candidate, keep, h0.to(parts.dtype), lengths, starts, False)
+    outputs, hidden = blend(
+        embedded + merge(rotated, size), gate, h0.to(parts.dtype), lengths=lengths, starts=starts, activation=activation
+    )
     return outputs.to(dtype), final.to(dtype), hidden.to(dtype)
 
 

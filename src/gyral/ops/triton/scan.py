@@ -1,0 +1,66 @@
+"""Linear recurrences h_t = a_t h_{t−1} + b_t over a tile (S, K): S steps of K numbers, real or complex.
+
+Two steps (a, b) and then (a′, b′) are one step (a′a, a′b + b′), so that a parallel scan gives all states. A mark at a
+step means that the state before it counts as zero, even if it is infinite or NaN. The scans run forward in the order of
+the rows: for a recurrence that runs backward, the caller reads the steps from the last one on. `reverse=True` of
+`tl.associative_scan` has returned wrong results (issue 4362 of Triton).
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _compose(a1, b1, a2, b2):
+    return a1 * a2, a2 * b1 + b2
+
+
+@triton.jit
+def _compose_marked(a1, b1, marks1, a2, b2, marks2):
+    return a1 * a2, tl.where(marks2 != 0, b2, a2 * b1 + b2), marks1 | marks2
+
+
+@triton.jit
+def _compose_complex(a1, ai1, b1, bi1, a2, ai2, b2, bi2):
+    return a1 * a2 - ai1 * ai2, a1 * ai2 + ai1 * a2, a2 * b1 - ai2 * bi1 + b2, a2 * bi1 + ai2 * b1 + bi2
+
+
+@triton.jit
+def _compose_complex_marked(a1, ai1, b1, bi1, marks1, a2, ai2, b2, bi2, marks2):
+    a, ai, b, bi = _compose_complex(a1, ai1, b1, bi1, a2, ai2, b2, bi2)
+    return a, ai, tl.where(marks2 != 0, b2, b), tl.where(marks2 != 0, bi2, bi), marks1 | marks2
+
+
+@triton.jit
+def scan_tile(a, ai, b, bi, marks, h, hi, is_complex: tl.constexpr):
+    """Return the states after all steps of a tile, (S, K) each, real and imaginary parts.
+
+    Args:
+        a, ai, b, bi: (S, K), real and imaginary parts. The imaginary parts of real numbers are not read, and returned
+            without a meaning.
+        marks: (S, K), int32, 1 where the state before the step counts as zero, or None.
+        h, hi: (K,), the state before the first step.
+        is_complex: Whether the numbers are complex.
+    """
+    if is_complex:
+        if marks is None:
+            a, ai, b, bi = tl.associative_scan((a, ai, b, bi), 0, _compose_complex)
+        else:
+            a, ai, b, bi, marks = tl.associative_scan((a, ai, b, bi, marks), 0, _compose_complex_marked)
+        before, beforei = a * h[None, :] - ai * hi[None, :], a * hi[None, :] + ai * h[None, :]
+    else:
+        if marks is None:
+            a, b = tl.associative_scan((a, b), 0, _compose)
+        else:
+            a, b, marks = tl.associative_scan((a, b, marks), 0, _compose_marked)
+        before = a * h[None, :]
+        beforei = before
+    if marks is not None:
+        before, beforei = tl.where(marks != 0, 0.0, before), tl.where(marks != 0, 0.0, beforei)
+    return b + before, bi + beforei
+
+
+@triton.jit
+def last_row(x, steps: tl.constexpr):
+    """Return the last row (K,) of a tile (S, K) with S = `steps`."""
+    return tl.sum(tl.where((tl.arange(0, steps) == steps - 1)[:, None], x, 0.0), axis=0)
