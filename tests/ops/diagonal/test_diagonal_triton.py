@@ -9,10 +9,12 @@ import torch
 
 pytest.importorskip("triton", reason="the kernels need triton")
 
+import triton.language as tl
 from torch import Tensor
 
 from gyral.ops.diagonal import diagonal_scan
 from gyral.ops.diagonal import triton as kernels
+from gyral.ops.diagonal.triton import kernels as source
 from gyral.ops.diagonal.triton import launch
 from gyral.ops.min_gated import blend, min_gated, rg_lru
 from gyral.ops.operator import KernelUnavailableError, Operator
@@ -30,7 +32,7 @@ MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, Tru
 def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with kernels_of(kernels.__name__, *OPERATORS):
         if not ON_GPU:
-            monkeypatch.setattr(launch, "TILE", 256)  # so that a sequence of 37 steps has two tiles
+            monkeypatch.setattr(source, "BLOCK_STEPS", tl.constexpr(32))  # a sequence of 37 steps has two tiles
         yield
 
 

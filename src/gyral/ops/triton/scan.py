@@ -11,6 +11,27 @@ import triton.language as tl
 
 
 @triton.jit
+def load_pair(pointer, distance, mask, both: tl.constexpr):
+    """Return two numbers that are some distance apart, such as the parts of complex numbers; zeros beyond the mask.
+
+    Unless there are `both`, the second one is the first again.
+    """
+    one = tl.load(pointer, mask=mask, other=0.0)
+    other = one
+    if both:
+        other = tl.load(pointer + distance, mask=mask, other=0.0)
+    return one, other
+
+
+@triton.jit
+def store_pair(pointer, distance, one, other, mask, both: tl.constexpr):
+    """Store what `load_pair` loads."""
+    tl.store(pointer, one, mask=mask)
+    if both:
+        tl.store(pointer + distance, other, mask=mask)
+
+
+@triton.jit
 def _compose(a1, b1, a2, b2):
     return a1 * a2, a2 * b1 + b2
 
@@ -36,8 +57,7 @@ def scan_tile(a, ai, b, bi, marks, h, hi, is_complex: tl.constexpr):
     """Return the states after all steps of a tile, (S, K) each, real and imaginary parts.
 
     Args:
-        a, ai, b, bi: (S, K), real and imaginary parts. The imaginary parts of real numbers are not read, and returned
-            without a meaning.
+        a, ai, b, bi: (S, K), real and imaginary parts. Those of real numbers are not read.
         marks: (S, K), int32, 1 where the state before the step counts as zero, or None.
         h, hi: (K,), the state before the first step.
         is_complex: Whether the numbers are complex.

@@ -7,11 +7,8 @@ import triton.language as tl
 @triton.jit
 def load_lengths(lengths, row, here, steps):
     """Return the length of each row (K,), int64; all have `steps` if `lengths` is None."""
-    if lengths is None:
-        found = tl.zeros(row.shape, tl.int64) + steps
-    else:
-        found = tl.load(lengths + row, mask=here, other=0)
-    return found
+    every = tl.zeros(row.shape, tl.int64) + steps
+    return every if lengths is None else tl.load(lengths + row, mask=here, other=0)
 
 
 @triton.jit
@@ -20,8 +17,6 @@ def load_starts(starts, t, row, rows, valid):
 
     `starts` points to (T, B) uint8, or is None, which stands for no reset.
     """
-    if starts is None:
-        found = tl.zeros(valid.shape, tl.int1)
-    else:
-        found = tl.load(starts + t.to(tl.int64)[:, None] * rows + row[None, :], mask=valid, other=0) != 0
-    return found
+    none = tl.zeros(valid.shape, tl.int1)
+    place = t.to(tl.int64)[:, None] * rows + row[None, :]
+    return none if starts is None else tl.load(starts + place, mask=valid, other=0) != 0

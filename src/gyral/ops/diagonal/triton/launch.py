@@ -1,7 +1,7 @@
 """The Python functions that launch the kernels, and the arguments of each operator in the form of the kernels."""
 
 import functools
-from collections.abc import Callable
+import sys
 from typing import Any, NamedTuple
 
 import torch
@@ -9,95 +9,79 @@ from torch import Tensor
 
 from gyral.ops import diagonal, min_gated
 from gyral.ops.diagonal.triton.coefficients import Config
-from gyral.ops.diagonal.triton.kernels import backward_scan, forward_scan
+from gyral.ops.diagonal.triton.kernels import BLOCK, BLOCK_STEPS, backward_scan, forward_scan
 from gyral.ops.operator import KernelUnavailableError
-from gyral.ops.triton.launch import as_bytes, difference, failure
+from gyral.ops.triton.launch import as_bytes, difference
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
-BLOCK = 8  # channels of a program: 32 bytes at a step, as many as are read at once, and programs also for small batches
-TILE = 2048  # numbers in a tile; half as many complex ones
 
 
-class Scan(NamedTuple):
-    """The arguments of a call in the form of the kernels, see `forward_scan`, by the names of the operator's arguments.
-
-    Attributes:
-        kind: See `Config`.
-        values, gates: Names.
-        constants: Names of the arguments whose gradients are sums over the steps, in this order.
-        gates_at: Index of the first gate.
-        activation: See `Config`.
-    """
+class Form(NamedTuple):
+    """The arguments of an operator in the form of the kernels, see `forward_scan`, by their names."""
 
     kind: str
     values: str
-    gates: str | None = None
-    constants: tuple[str, ...] = ()
-    gates_at: int = 0
-    activation: str = "positive"
+    gates: str = ""  # there are none
+    gates_at: int = 0  # index of the first gate in its tensor
+    constants: tuple[str, ...] = ()  # whose gradients are sums over the steps, in this order
 
 
-def scan_of(a: Any) -> Scan:
-    """Return the form of a call; the class of the arguments has the name of the operator."""
-    size = a.h0.shape[1]
+def form_of(a: Any) -> Form:
+    """Return the form of the arguments, whose class has the name of the operator."""
     match type(a).__name__:
-        case "diagonal_scan" if a.decay.dim() == 1:
-            return Scan("constant", "values", constants=("decay",))
         case "diagonal_scan":
-            return Scan("decay", "values", "decay")
+            is_constant = a.decay.dim() == 1
+            return Form("constant", "values", constants=("decay",)) if is_constant else Form("decay", "values", "decay")
         case "min_gated":
-            kind = "min_gru" if a.projected.shape[2] == 2 * size else "min_lstm"
-            return Scan(kind, "projected", "projected", gates_at=size)
+            size = a.h0.shape[1]
+            return Form("min_gru" if a.projected.shape[2] == 2 * size else "min_lstm", "projected", "projected", size)
         case "rg_lru":
-            return Scan("rg_lru", "inputs", "products", constants=("decay", "bias"))
-        case "blend":
-            return Scan("blend", "inputs", "gate", activation=a.activation)
+            return Form("rg_lru", "inputs", "products", constants=("decay", "bias"))
         case name:
-            raise NotImplementedError(name)
+            assert name == "blend"
+            return Form("blend", "inputs", "gate")
 
 
-def _arguments(a: Any, scan: Scan) -> tuple[list[Any], tuple[int, int], dict[str, Any]]:
-    """Return the first arguments of the kernels, T and B, and what is fixed when they are compiled."""
-    values = getattr(a, scan.values)
-    gates = None if scan.gates is None else getattr(a, scan.gates)
+def _launch(kernel: Any, a: Any, form: Form, config: Config, written: list[Any]) -> None:
+    """Launch a kernel. `written` has what it takes beside the arguments of the operator, in its order."""
+    constants = [getattr(a, name) for name in form.constants]
+    gates = getattr(a, form.gates) if form.gates else None
+    given = [getattr(a, form.values), gates, *constants, *[None] * (2 - len(constants))]
+    given += [a.h0, getattr(a, "fresh", None), a.lengths, as_bytes(a.starts), *written]
+    steps, batch = given[0].shape[:2]
+    if batch > 0:
+        with torch.cuda.device_of(a.h0):
+            kernel[(-(-batch * config.size // BLOCK.value),)](*given, steps, batch, config=config, num_warps=4)
+
+
+def _config(a: Any, form: Form) -> Config:
+    """Return what is fixed when the kernels are compiled."""
     is_complex = getattr(a, "is_complex", False)
-    width = a.h0.shape[1]
-    size = width // 2 if is_complex else width
-    steps, batch = values.shape[:2]
-    config = Config(
-        kind=scan.kind,
+    size = a.h0.shape[1] // (2 if is_complex else 1)
+    return Config(
+        kind=form.kind,
         size=size,
         is_complex=is_complex,
-        activation=scan.activation,
-        values_width=values.shape[2],
-        gates_width=0 if gates is None else gates.shape[-1],
-        gates_at=scan.gates_at,
-        sums=sum(getattr(a, name).numel() for name in scan.constants) // size,
+        activation=getattr(a, "activation", ""),
+        values_width=getattr(a, form.values).shape[2],
+        gates_width=getattr(a, form.gates).shape[-1] if form.gates else 0,
+        gates_at=form.gates_at,
+        two_gates=is_complex or form.kind in ("min_lstm", "rg_lru"),
+        sums=sum(getattr(a, name).numel() for name in form.constants) // size,
     )
-    constants = [getattr(a, name) for name in scan.constants]
-    given = [values, gates, *constants, *[None] * (2 - len(constants)), a.h0, getattr(a, "fresh", None)]
-    settings = {"config": config, "block": BLOCK, "block_steps": TILE // BLOCK // (2 if is_complex else 1)}
-    return [*given, a.lengths, as_bytes(a.starts)], (steps, batch), settings
-
-
-def _launch(kernel: Any, arguments: list[Any], sizes: tuple[int, int], settings: dict[str, Any]) -> None:
-    channels = sizes[1] * settings["config"].size
-    if channels > 0:
-        with torch.cuda.device_of(arguments[0]):
-            kernel[(-(-channels // BLOCK),)](*arguments, *sizes, **settings, num_warps=4)
 
 
 def allocate(a: Any) -> tuple[list[Any], list[Any]]:
     """Return the results; nothing else is saved for the backward pass."""
-    steps, batch = getattr(a, scan_of(a).values).shape[:2]
-    return [a.h0.new_empty(steps, batch, a.h0.shape[1]), torch.empty_like(a.h0)], []
+    steps = getattr(a, form_of(a).values).shape[0]
+    return [a.h0.new_empty(steps, *a.h0.shape), torch.empty_like(a.h0)], []
 
 
 def forward(a: Any) -> tuple[list[Any], list[Any]]:
     """Run all steps; see `gyral.ops.operator.Operator`."""
     results, saved = allocate(a)
-    given, sizes, settings = _arguments(a, scan_of(a))
-    _launch(forward_scan, [*given, *results], sizes, settings)
+    form = form_of(a)
+    _launch(forward_scan, a, form, _config(a, form), results)
     return results, saved
 
 
@@ -105,19 +89,16 @@ def backward(
     a: Any, results: list[Any], saved: list[Any], gradients: list[Any], needs: dict[str, bool]
 ) -> dict[str, Any]:
     """Return the gradients; see `gyral.ops.operator.Operator`."""
-    scan = scan_of(a)
-    given, sizes, settings = _arguments(a, scan)
-    found = {name: torch.empty_like(getattr(a, name)) for name in ("h0", scan.values, scan.gates) if name is not None}
-    config, batch = settings["config"], sizes[1]
-    sums = a.h0.new_empty(batch, config.sums, config.size) if config.sums else None
-    written = [found[scan.values], None if scan.gates is None else found[scan.gates], sums, found["h0"]]
-    _launch(backward_scan, [*given, results[0], *gradients, *written], sizes, settings)
+    form = form_of(a)
+    config = _config(a, form)
+    found = {name: torch.empty_like(getattr(a, name)) for name in ("h0", form.values, form.gates) if name}
+    sums = a.h0.new_empty(len(a.h0), config.sums, config.size) if config.sums else None
+    written = [found[form.values], found.get(form.gates), sums, found["h0"]]
+    _launch(backward_scan, a, form, config, [results[0], *gradients, *written])
     if sums is not None:
-        constants = [getattr(a, name) for name in scan.constants]
-        flat = sums.flatten(1).sum(0).split([constant.numel() for constant in constants])
-        found.update(
-            zip(scan.constants, (each.view_as(c) for each, c in zip(flat, constants, strict=True)), strict=True)
-        )
+        shapes = [getattr(a, name).shape for name in form.constants]
+        parts = sums.flatten(1).sum(0).split([shape.numel() for shape in shapes])
+        found |= {name: part.view(shape) for name, part, shape in zip(form.constants, parts, shapes, strict=True)}
     return found
 
 
@@ -133,32 +114,17 @@ def prepare(device: torch.device) -> None:
 
 
 @functools.cache
+@torch.inference_mode(False)
 def _probe(device: torch.device) -> str | None:
-    """Return the reason why the kernels fail, or None. The examples have two tiles, the largest scan and the smallest."""
-    steps, batch, size = TILE // BLOCK + 1, 3, 3
+    """Return the reason why the kernels fail, or None. The examples have two tiles, and all masks or none."""
+    steps, batch, size = BLOCK_STEPS.value + 1, 3, 3
 
     def waves(*shape: int) -> Tensor:
         return torch.arange(torch.Size(shape).numel(), dtype=torch.float32, device=device).cos().view(shape)
 
+    values, h0, module = waves(steps, batch, 2 * size), waves(batch, 2 * size), sys.modules[__name__]
     lengths = torch.arange(steps - batch + 1, steps + 1, device=device)
-    starts = waves(steps, batch) > 0.9
-    values, h0 = waves(steps, batch, 2 * size), waves(batch, 2 * size)
-    masked = diagonal.diagonal_scan.Arguments(values, 0.7 * values.sin(), h0, lengths, starts, True)
-    gated = min_gated.min_gated.Arguments(values, h0[:, :size].contiguous())
-    module: Any = _Module(forward, backward)
-    examples: list[tuple[Callable[..., Any], Any, tuple[str, ...]]] = [
-        (diagonal.naive.diagonal_scan, masked, ("values", "decay", "h0")),
-        (min_gated.naive.min_gated, gated, ("projected", "h0")),
-    ]
-    for example in examples:
-        reason = failure(lambda example=example: difference(module, *example))  # type: ignore[misc]
-        if reason is not None:
-            return reason
-    return None
-
-
-class _Module(NamedTuple):
-    """The functions of this module."""
-
-    forward: Callable[..., Any]
-    backward: Callable[..., Any]
+    masked = values, 0.7 * values.sin(), h0, lengths, waves(steps, batch) > 0.9, True
+    return difference(module, diagonal.diagonal_scan, masked, ("values", "decay", "h0")) or difference(
+        module, min_gated.min_gated, (values, h0[:, :size].contiguous()), ("projected", "h0")
+    )

@@ -1,0 +1,26 @@
+"""Functions of numbers that keep their last digits where e^x is close to 1 or to 0."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softplus(x):
+    """Return log(1 + e^x)."""
+    small = tl.exp(-tl.abs(x))
+    ratio = small / (2.0 + small)  # log(1 + y) = 2 artanh(y / (2 + y))
+    square = ratio * ratio
+    series = 1.0 / 13 + square / 15
+    for odd in tl.static_range(11, 0, -2):
+        series = 1.0 / odd + square * series
+    return tl.maximum(x, 0.0) + 2.0 * ratio * series
+
+
+@triton.jit
+def one_minus_exp(x):
+    """Return 1 − e^x for x ≤ 0."""
+    near = tl.maximum(x, -0.5)
+    series = 1.0 + near / 9
+    for divisor in tl.static_range(8, 1, -1):
+        series = 1.0 + near / divisor * series
+    return tl.where(x > -0.5, -near * series, 1.0 - tl.exp(x))
