@@ -72,7 +72,7 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def kernels_of(module: str, *operators: Operator) -> Iterator[None]:
-    """Have operators run a module of kernels, on the CPU, too, with uninitialized memory of NaN: nothing may read it."""
+    """Have operators run a module of kernels, on the CPU, too; memory without values is NaN: nothing may read it."""
     with pytest.MonkeyPatch.context() as patch:
         mend_interpreter(patch)
         for operator in operators:

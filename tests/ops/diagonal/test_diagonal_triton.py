@@ -1,6 +1,6 @@
 """The Triton kernels of diagonal scans against plain torch in float64: on a GPU, else under Triton's interpreter."""
 
-import itertools
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +11,17 @@ pytest.importorskip("triton", reason="the kernels need triton")
 
 import triton.language as tl
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
+from gyral.cells.lru import LRUCell
+from gyral.cells.min_gru import MinGRUCell
+from gyral.cells.min_lstm import MinLSTMCell
+from gyral.cells.rg_lru import RGLRUCell
+from gyral.cells.rotation_scan import RotationScanCell
+from gyral.cells.s5 import S5Cell
+from gyral.nn import choice
+from gyral.nn.choice import Choice
+from gyral.nn.recurrent import Recurrent
 from gyral.ops.diagonal import diagonal_scan
 from gyral.ops.diagonal import triton as kernels
 from gyral.ops.diagonal.triton import kernels as source
@@ -19,12 +29,13 @@ from gyral.ops.diagonal.triton import launch
 from gyral.ops.min_gated import blend, min_gated, rg_lru
 from gyral.ops.operator import KernelUnavailableError, Operator
 from gyral.ops.rum.naive import ACTIVATIONS
-from tests.helpers.triton import DEVICE, ON_GPU, kernels_of, mend_interpreter
+from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
 
 OPERATORS = (diagonal_scan, min_gated, rg_lru, blend)
 TOLERANCE = 1e-5 if ON_GPU else 2e-6  # a GPU's exponential and division are not rounded correctly
 KINDS = ("constant", "decay", "complex constant", "complex decay", "min_gru", "min_lstm", "rg_lru", "blend")
-SIZES = [(1, 1, 1), (7, 3, 5), (37, 5, 12), (100, 2, 50)]  # T, B, N
+SIZES = [(1, 1, 1), (7, 3, 5), (40, 2, 4), (100, 2, 50)]  # T, B, N
+STEPS = source.BLOCK_STEPS
 MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
 
 
@@ -32,7 +43,7 @@ MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, Tru
 def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with kernels_of(kernels.__name__, *OPERATORS):
         if not ON_GPU:
-            monkeypatch.setattr(source, "BLOCK_STEPS", tl.constexpr(32))  # a sequence of 37 steps has two tiles
+            monkeypatch.setattr(source, "BLOCK_STEPS", tl.constexpr(32))  # a sequence of 40 steps has two tiles
         yield
 
 
@@ -106,9 +117,246 @@ class Case:
 ALL = [" ".join((*map(str, sizes), masks)) for sizes in SIZES for masks in MASKS]
 
 
+@pytest.mark.named("*7 3 5 both*", "*40 2 4 none*", "*1 1 1 lengths*")
 @pytest.mark.parametrize("sizes", ALL)
 @pytest.mark.parametrize("kind", KINDS)
 def test_kernels_equal_plain_torch(kind: str, sizes: str) -> None:
     *numbers, masks = sizes.split()
     case = Case(kind, *map(int, numbers), masks)
+    found = case.check()
+    if MASKS[masks][0]:
+        for name, tensor in found.items():
+            if tensor.shape[:2] == case.beyond.shape:
+                assert not tensor[case.beyond].any(), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations(activation: str) -> None:
+    case = Case("blend", 9, 3, 5, "both")
+    case.others["activation"] = activation
     case.check()
+
+
+def test_tiles_of_the_size_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "BLOCK_STEPS", STEPS)
+    Case("complex decay", STEPS.value + 2, 1, 3, "starts").check()
+
+
+KEPT = {"min_gru": [False, True], "min_lstm": [False, True, False, False], "blend": [True, False]}
+
+
+def test_saturated_gates_are_exact() -> None:
+    large = torch.tensor([1000.0, -1000.0])
+    for kind, gates in (("min_gru", 1), ("min_lstm", 2), ("blend", 1)):
+        case = Case(kind, 1, 2**gates, 3)
+        values = torch.cartesian_prod(*[large] * gates).view(1, -1, gates, 1).expand(1, -1, gates, 3).double()
+        if kind == "blend":
+            case.tensors["gate"] = values.flatten(2)
+        else:
+            case.tensors["projected"][..., 3:] = values.flatten(2)
+        found, expected = case.by_kernels(), case.by_torch()
+        for name, tensor in expected.items():
+            torch.testing.assert_close(found[name], tensor, rtol=5e-7, atol=0)
+            assert torch.equal(found[name] == 0, tensor == 0), (kind, name)
+        is_kept = torch.tensor(KEPT[kind])
+        assert torch.equal(found["final"][is_kept], case.tensors["h0"][is_kept])
+    case = Case("rg_lru", 2, 2, 3)
+    case.tensors["products"].copy_(1000 * torch.tensor([[1.0], [-1.0]]))
+    case.check()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of numpy
+def test_a_reset_forgets_even_what_is_no_number() -> None:
+    for kind in ("complex decay", "min_gru", "rg_lru"):
+        case = Case(kind, 6, 2, 3, "starts")
+        starts = case.others["starts"]
+        starts.zero_()[3, 1] = True
+        expected = case.by_kernels()
+        for name, tensor in case.tensors.items():
+            if name == "h0":
+                tensor[1] = torch.nan
+            elif name == "products":
+                tensor[:, :3, 1] = torch.nan
+            elif tensor.shape[:2] == starts.shape:
+                tensor[:3, 1] = torch.inf
+        found = case.by_kernels()
+        assert torch.equal(found["outputs"][3:], expected["outputs"][3:])
+        assert torch.equal(found["outputs"][:, 0], expected["outputs"][:, 0])
+        assert found["outputs"][:3, 1].isnan().any()
+        assert torch.equal(found["final"], expected["final"])
+
+
+def test_nothing_beyond_the_lengths_matters() -> None:
+    for kind in ("complex decay", "min_lstm", "rg_lru"):
+        case = Case(kind, 6, 2, 3, "both")
+        expected = case.by_kernels()
+        for name, tensor in case.tensors.items():
+            if name == "products":
+                tensor[:, case.beyond] = torch.nan
+            elif tensor.shape[:2] == case.beyond.shape:
+                tensor[case.beyond] = torch.nan
+        case.others["starts"][case.beyond] = True
+        found = case.by_kernels()
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def arguments(case: Case, **changed: Any) -> Any:
+    tensors = {name: tensor.float().to(DEVICE) for name, tensor in case.tensors.items()}
+    others = {name: each.to(DEVICE) if isinstance(each, Tensor) else each for name, each in case.others.items()}
+    return case.operator.Arguments(**{**tensors, **others, **changed})
+
+
+def test_no_steps_and_no_rows() -> None:
+    for kind in KINDS:
+        empty = Case(kind, 3, 0, 2)
+        assert all(tensor.sum() == 0 for tensor in empty.by_kernels().values())
+        case = Case(kind, 1, 2, 3)
+        given = arguments(case)
+        cut = {
+            name: value[:0] if value.shape[:2] == (1, 2) else value[:, :0]
+            for name, value in given._asdict().items()
+            if isinstance(value, Tensor) and (value.shape[:2] == (1, 2) or name == "products")
+        }
+        given = given._replace(**cut)
+        results, saved = kernels.forward(given)
+        assert results[0].shape == (0, *given.h0.shape)
+        assert torch.equal(results[1], given.h0)
+        found = kernels.backward(given, results, saved, [None, results[1]], {})
+        assert torch.equal(found["h0"], given.h0)
+        assert not saved
+
+
+def test_each_result_may_be_differentiated_alone() -> None:
+    for kind in ("complex constant", "min_gru"):
+        case = Case(kind, 5, 2, 3)
+        given = arguments(case)
+        for index in (0, 1):
+            gradients: list[Tensor | None] = [None, None]
+            results, saved = kernels.forward(given)
+            gradients[index] = results[index].cos()
+            found = kernels.backward(given, results, saved, gradients, {})
+            zeros = [torch.zeros_like(each) if by is None else by for each, by in zip(results, gradients, strict=True)]
+            expected = kernels.backward(given, results, saved, zeros, {})
+            assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_two_pieces_equal_the_whole_and_second_derivatives_those_of_plain_torch() -> None:
+    case = Case("complex decay", 7, 2, 3)
+    given = arguments(case)
+    outputs, final = diagonal_scan(**given._asdict())
+    first = diagonal_scan(given.values[:4], given.decay[:4], given.h0, None, None, True)
+    second = diagonal_scan(given.values[4:], given.decay[4:], first[1], None, None, True)
+    torch.testing.assert_close(torch.cat((first[0], second[0])), outputs)
+    torch.testing.assert_close(second[1], final)
+    found = []
+    for run in (diagonal_scan, diagonal_scan.naive):
+        leaves = [tensor.clone().requires_grad_() for tensor in given[:3]]
+        (gradient,) = torch.autograd.grad(run(*leaves, None, None, True)[0].sin().sum(), leaves[1], create_graph=True)
+        found.append(torch.autograd.grad(gradient.square().sum(), leaves))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_one_launch_each_way_and_no_more_memory_than_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, launched = launch._launch, []
+
+    def counted(kernel: Any, *given: Any) -> None:
+        launched.append(kernel)
+        run(kernel, *given)
+
+    monkeypatch.setattr(launch, "_launch", counted)
+    for kind in KINDS:
+        given = arguments(Case(kind, 9, 3, 5))
+        leaves = {
+            name: each.requires_grad_() if isinstance(each, Tensor) and each.is_floating_point() else each
+            for name, each in given._asdict().items()
+        }
+        kept: dict[int, int] = {}
+
+        def keep(tensor: Tensor, kept: dict[int, int] = kept) -> Tensor:
+            kept[tensor.data_ptr()] = tensor.numel()
+            return tensor
+
+        launched.clear()
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            results = given_operator(kind)(**leaves)
+        results[0].sum().backward()
+        assert launched == [source.forward_scan, source.backward_scan]
+        used = [each for each in (*leaves.values(), *results) if isinstance(each, Tensor)]
+        assert sum(kept.values()) <= sum(each.numel() for each in used)
+
+
+def given_operator(kind: str) -> Operator:
+    return Case(kind, 1, 1, 1).operator
+
+
+def test_the_first_use_compares_with_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, forward = torch.device(DEVICE), launch.forward
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("out of resources\nand more")
+
+    def wrong(given: Any) -> Any:
+        results, saved = forward(given)
+        results[0][-1].mul_(1.001)
+        return results, saved
+
+    for replaced, reason in (
+        (fail, "RuntimeError: out of resources$"),
+        (wrong, r"result 0 differs from that of PyTorch by .*e-0. of its norm"),
+    ):
+        monkeypatch.setattr(launch, "forward", replaced)
+        launch._probe.cache_clear()
+        with pytest.raises(KernelUnavailableError, match=f"diagonal scans do not run on {DEVICE}: {reason}"):
+            launch.prepare(device)
+    monkeypatch.undo()
+    launch._probe.cache_clear()
+
+
+@pytest.mark.skipif(not ON_GPU, reason="the interpreter has one thread")
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_bits_again(kind: str) -> None:
+    case = Case(kind, 300, 40, 50, "both")
+    expected = case.check()
+    for _ in range(10):
+        found = case.by_kernels()
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+CELLS = {
+    "LRU": LRUCell(4, 5, state_size=3),
+    "S5": S5Cell(4, 5, state_size=3),
+    "RGLRU": RGLRUCell(4, 5, heads=2),
+    "MinGRU": MinGRUCell(4, 5),
+    "MinLSTM": MinLSTMCell(4, 5),
+    "RotationScan": RotationScanCell(4, 5, heads=2),
+}
+
+
+@pytest.mark.named("*-True")
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_equal_their_loop(name: str, masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, batch = 5, 3
+    cell: Any = CELLS[name].to(DEVICE)
+    if name != "RotationScan":
+        monkeypatch.setattr(choice, "is_on_gpu", lambda cell: True)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        module = Recurrent(lambda size: copy.deepcopy(cell), 4)
+        assert module.choice(module.cells[0]) == Choice("fused")
+        monkeypatch.undo()
+    masks: dict[str, Any] = {}
+    if masked:
+        masks["lengths"] = torch.tensor([2, steps, 3], device=DEVICE)
+        masks["starts"] = (torch.rand(steps, batch) < 0.3).to(DEVICE)
+    inputs = torch.randn(steps, batch, 4, device=DEVICE)
+    found = []
+    for backend in ("fused", "reference"):
+        module = Recurrent(lambda size: cell, 4, backend=backend)
+        outputs, state = module(leaf := inputs.clone().requires_grad_(), **masks)
+        wanted = [leaf, *cell.parameters()]
+        total = outputs.sin().sum() + sum(each.sin().sum() for each in tree_leaves(state) if each.is_floating_point())
+        found.append([outputs, *torch.autograd.grad(total, wanted)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
