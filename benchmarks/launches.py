@@ -3,16 +3,20 @@
 Usage: python -m benchmarks.launches, which writes benchmarks/records/count.json for the sizes of `make gpu`
 
 The operations run on the device "meta", which computes nothing. Those that launch a kernel are counted, forward and
-backward; views launch none. A cell without a function for whole sequences runs as a loop there, and as a CUDA graph on
+backward; views launch none. Operators with kernels in Triton run their Python functions, which launch nothing there.
+A cell without a function for whole sequences runs as a loop there, and as a CUDA graph on
 a GPU: its count grows linearly with the steps, and is extrapolated from short sequences.
 """
 
+import contextlib
 import copy
+import importlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,12 +26,14 @@ from benchmarks.provenance import ROOT
 from gyral.cells.base import RecurrentCell
 from gyral.core.errors import UserError
 from gyral.nn.recurrent import Recurrent
+from gyral.ops.operator import Operator
 
 RECORD = ROOT / "benchmarks" / "records" / "count.json"
 ROWS = 2  # of the batch, on which no count depends
 SHORT = (8, 16)  # steps from which the count of a loop is extrapolated
-KERNELS = ("GRU", "LSTM", "RNN", "RUM", "RUM:lambd=1")  # cells with kernels for a GPU, of cuDNN or in Triton
+KERNELS = ("GRU", "LSTM", "RNN", "RUM", "RUM:lambd=1")  # cells with kernels of cuDNN, and RUM
 KERNEL_LAUNCHES = 20  # of these, about: two kernels, with the copies and products around them
+TRITON = ".triton"  # the end of the name of a module of kernels
 MATRICES = ("FastWeights", "RUM:lambd=1", "WeiNet")  # cells each step of which reads and writes a matrix of N²
 ON_CHIP = 64 * 1024  # bytes of a matrix that a program keeps in registers and shared memory
 # operations that launch nothing, beside views
@@ -59,17 +65,52 @@ class Count(NamedTuple):
 
 
 class Launches(TorchDispatchMode):
-    """Counts the operations that launch a kernel."""
+    """Counts the operations that launch a kernel, and the launches of an operator with kernels in Triton."""
 
-    def __init__(self) -> None:
+    def __init__(self, operator: Operator | None = None) -> None:
         super().__init__()
-        self.count = 0
+        self.count, self.operator = 0, operator
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        if self.operator is not None and function.namespace == "gyral":
+            is_forward = function is self.operator.forward_operator
+            run = self.operator._forward if is_forward else self.operator._backward
+            with self, launching(self):
+                return run(*arguments)
         aliases = [result.alias_info for result in function._schema.returns]
         is_view = any(alias is not None and not alias.is_write for alias in aliases)
         self.count += not is_view and function.__name__.partition(".")[0] not in FREE
         return function(*arguments, **(options or {}))
+
+
+class Unlaunched:
+    """The functions of a module of kernels in Triton, on any device."""
+
+    def __init__(self, module: Any) -> None:
+        self.DTYPES, self.allocate, self.forward, self.backward = (
+            getattr(module, name) for name in ("DTYPES", "allocate", "forward", "backward")
+        )
+
+    def prepare(self, device: torch.device) -> None:
+        """Compare nothing."""
+
+
+@contextlib.contextmanager
+def launching(counted: Launches) -> Iterator[None]:
+    """Within this context, kernels in Triton are counted in place of launched."""
+    from triton.runtime.jit import KernelInterface
+
+    def launch(*given: Any, **options: Any) -> None:
+        counted.count += 1
+
+    with mock.patch.object(KernelInterface, "__getitem__", return_value=launch):
+        yield
+
+
+def triton_operator(cell: RecurrentCell) -> Operator | None:
+    """Return the operator of a cell that has kernels in Triton, if there is one."""
+    operator = cell.fused_operator
+    return operator if operator is not None and str(operator.kernels.get("cuda")).endswith(TRITON) else None
 
 
 def count(model: str, batch: int, steps: int, hidden: int, input_size: int = INPUT) -> Count:
@@ -78,10 +119,15 @@ def count(model: str, batch: int, steps: int, hidden: int, input_size: int = INP
     torch.manual_seed(0)
     cell = make()
     is_whole = copy.deepcopy(cell).to("meta").fused_unsupported_reason() is None
-    path = "kernels" if model in KERNELS else "whole" if is_whole else "loop"
+    operator = triton_operator(cell)
+    path = "kernels" if model in KERNELS or operator is not None else "whole" if is_whole else "loop"
     needs = needs_of(cell, model in MATRICES, batch * steps)
-    if path == "kernels":
+    if model in KERNELS:
         return Count(path, KERNEL_LAUNCHES // 2, KERNEL_LAUNCHES // 2, *needs)
+    if operator is not None:
+        kernels = Unlaunched(importlib.import_module(operator.kernels["cuda"]))
+        with mock.patch.dict(operator.kernels, {"meta": kernels}):
+            return Count(path, *launches(cell, steps, "fused", operator), *needs)
     if path == "whole":
         return Count(path, *launches(cell, steps, "fused"), *needs)
     few, more = (launches(cell, each, "reference") for each in SHORT)
@@ -91,18 +137,18 @@ def count(model: str, batch: int, steps: int, hidden: int, input_size: int = INP
     return Count(path, forward, backward, *needs)
 
 
-def launches(cell: RecurrentCell, steps: int, backend: str) -> tuple[int, int]:
-    """Return the launches of a cell over a sequence, forward and backward."""
+def launches(cell: RecurrentCell, steps: int, backend: str, operator: Operator | None = None) -> tuple[int, int]:
+    """Return the launches of a cell over a sequence, forward and backward; see `Launches` for the operator."""
     for device in ("meta", "cpu"):  # some cells need numbers from their parameters
         moved = copy.deepcopy(cell).to(device)
         inputs = torch.zeros(steps, ROWS, cell.input_size, device=device, requires_grad=True)
         try:
             module = Recurrent(lambda _, moved=moved: moved, cell.input_size, backend=backend)  # type: ignore[misc]
-            with Launches() as forward:
+            with Launches(operator) as forward:
                 outputs = module(inputs)[0]
         except (NotImplementedError, RuntimeError, UserError):
             continue
-        with Launches() as backward:
+        with Launches(operator) as backward:
             outputs.backward(torch.ones_like(outputs))
         return forward.count, backward.count
     raise RuntimeError(f"{type(cell).__name__} runs neither on meta nor on the CPU")

@@ -50,18 +50,37 @@ class Case(NamedTuple):
         return f"batch={self.batch} size={self.size} memory={self.has_memory} options={self.with_options}"
 
 
+class ScanCase(NamedTuple):
+    """Arguments that make the operators of diagonal scans launch their kernels.
+
+    Attributes:
+        kind: See `gyral.ops.diagonal.triton.coefficients.Config`, after "complex" for complex numbers.
+        size: The number of channels of a row.
+        masked: Whether there are lengths and resets.
+        cards: Compute capabilities for which it is compiled.
+    """
+
+    kind: str
+    size: int
+    masked: bool
+    cards: tuple[int, ...] = (HOPPER,)
+
+    def __str__(self) -> str:
+        return f"kind={self.kind.replace(' ', '-')} size={self.size} masked={self.masked}"
+
+
 class Family(NamedTuple):
     """Kernels that a module launches.
 
     Attributes:
-        folder: Of their source files, in src/gyral/ops.
+        folder: Of their source files, in src/gyral/ops. Those of src/gyral/ops/triton belong to every family.
         cases: What is compiled.
-        launch: Launches the kernels of a case.
+        launch: Launches the kernels of a case, one forward and one backward.
     """
 
     folder: str
-    cases: tuple[Case, ...]
-    launch: Callable[[Case], None]
+    cases: tuple[Any, ...]
+    launch: Callable[[Any], None]
 
 
 def launch_rum(case: Case) -> None:
@@ -92,6 +111,39 @@ def launch_rum(case: Case) -> None:
     launch.backward(a, results, saved, [torch.zeros(steps, batch, size), None, None, None], {"x": True})
 
 
+def launch_scan(case: ScanCase) -> None:
+    """Launch the kernels of diagonal scans, forward and backward."""
+    import torch
+
+    from gyral.ops import diagonal, min_gated
+    from gyral.ops.diagonal.triton import launch
+
+    batch, size, kind, some, zeros = 2, case.size, case.kind, case.masked, torch.zeros
+    masks = {
+        "lengths": torch.ones(batch, dtype=torch.int64) if some else None,
+        "starts": zeros(STEPS, batch, dtype=torch.bool) if some else None,
+    }
+    operands: dict[str, Any] = {"h0": zeros(batch, size)}
+    if kind in ("min_gru", "min_lstm"):
+        operator = min_gated.min_gated
+        operands["projected"] = zeros(STEPS, batch, (2 if kind == "min_gru" else 3) * size)
+    elif kind == "rg_lru":
+        operator = min_gated.rg_lru
+        operands |= {"inputs": zeros(STEPS, batch, size), "products": zeros(2, STEPS, batch, size)}
+        operands |= {"bias": zeros(2, size), "decay": zeros(size), "fresh": zeros(batch, dtype=torch.int64)}
+    elif kind == "blend":
+        operator = min_gated.blend
+        operands |= {"inputs": zeros(STEPS, batch, size), "gate": zeros(STEPS, batch, size), "activation": "tanh"}
+    else:
+        operator, is_complex = diagonal.diagonal_scan, kind.startswith("complex")
+        width = 2 * size if is_complex else size
+        operands = {"h0": zeros(batch, width), "values": zeros(STEPS, batch, width), "is_complex": is_complex}
+        operands["decay"] = zeros(width) if kind.endswith("constant") else zeros(STEPS, batch, width)
+    a = operator.Arguments(**operands, **masks)
+    results, saved = launch.forward(a)
+    launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
+
+
 SAMPLE = Case(3, 16, True, True)
 FAMILIES = {
     "rum": Family(
@@ -104,17 +156,28 @@ FAMILIES = {
         ),
         launch_rum,
     ),
+    "diagonal": Family(
+        "diagonal/triton",
+        (
+            *(ScanCase(kind, 50, True, (*CARDS,)) for kind in ("complex decay", "min_lstm", "rg_lru")),
+            *(ScanCase(f"{kind}constant", 50, False) for kind in ("", "complex ")),
+            *(ScanCase(kind, 128, False) for kind in ("complex constant", "min_gru", "min_lstm", "rg_lru", "blend")),
+            *(ScanCase(kind, 768, True) for kind in ("decay", "complex constant", "rg_lru")),
+        ),
+        launch_scan,
+    ),
 }
 
 
 def digest(family: Family) -> str:
     """Return the digest of the source files of a family that define functions of Triton."""
-    files = sorted((ROOT / "src" / "gyral" / "ops" / family.folder).glob("*.py"))
+    folders = (ROOT / "src" / "gyral" / "ops" / folder for folder in (family.folder, "triton"))
+    files = [file for folder in folders for file in sorted(folder.glob("*.py"))]
     texts = [text for file in files if "@triton.jit" in (text := file.read_text(encoding="utf-8"))]
     return hashlib.sha256("".join(texts).encode()).hexdigest()
 
 
-def compiled(family: Family, cases: tuple[Case, ...]) -> Iterator[tuple[str, Any]]:
+def compiled(family: Family, cases: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
     """Compile the kernels of cases; yield the name of each, with its case and its card, and the kernel."""
     import torch
     from triton.backends.compiler import GPUTarget

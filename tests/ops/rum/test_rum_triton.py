@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,22 +9,18 @@ import torch
 
 pytest.importorskip("triton", reason="the kernels need triton")
 
-import numpy as np
-import triton
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from triton.runtime import interpreter
 
 from gyral.ops import rotation, rum
-from gyral.ops.operator import KernelUnavailableError, load_or_reason
+from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.rum import triton as triton_kernels
 from gyral.ops.rum.triton import launch
-from tests.helpers.memory import poison
+from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
 from tests.ops.contract import Case, Named, assert_close
 from tests.ops.rum.test_rum import CONTRACT
 
-ON_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if ON_GPU else "cpu"
 # tests/conftest.py asks for the interpreter, which must happen before triton is imported
 assert ON_GPU or isinstance(launch.forward_without_memory, interpreter.InterpretedFunction)
 
@@ -35,50 +30,10 @@ NEARBY = 8  # examples whose float32 loops show how large its error may be
 
 
 @pytest.fixture(autouse=True)
-def mended_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Faults of the interpreter: loop bounds under numpy ≥ 2.4; products of bfloat16, held as bits; slow calls.
-
-    For every function that a kernel calls, it goes through all of Triton's language again. It describes the types in
-    every tuple, too, which only the compiler reads.
-    """
-    if ON_GPU:
-        return
-    patch_tensor, create_dot = interpreter._patch_lang_tensor, interpreter.InterpreterBuilder.create_dot
-    core = triton.language.core
-    patch, language = interpreter._patch_lang, {"tl": triton.language, "core": core}
-
-    def with_index(tensor: Any, scope: Any) -> None:
-        patch_tensor(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
-
-    def widen(factor: Any) -> Any:
-        if factor.data.dtype != np.uint16:
-            return factor
-        bits = factor.data.astype(np.uint32) << 16
-        return interpreter.TensorHandle(bits.view(np.float32), triton.language.float32)
-
-    def dot(self: Any, a: Any, b: Any, *others: Any) -> Any:
-        return create_dot(self, widen(a), widen(b), *others)
-
-    def call(self: Any, *arguments: Any, **options: Any) -> Any:
-        return self.rewrite()(*arguments, **options)
-
-    monkeypatch.setattr(interpreter.InterpretedFunction, "__call__", call)
-    monkeypatch.setattr(interpreter, "_patch_lang", lambda kernel: patch(SimpleNamespace(__globals__=language)))
-    monkeypatch.setattr(interpreter, "_patch_lang_tensor", with_index)
-    monkeypatch.setattr(core, "_type_for_tuple_values", lambda values, fields=None: core.tuple_type([], fields))
-    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", dot)
-
-
-@pytest.fixture(autouse=True)
-def kernels(monkeypatch: pytest.MonkeyPatch, mended_interpreter: None) -> Iterator[None]:
+def kernels() -> Iterator[None]:
     """Have the operator run these kernels, on the CPU, too, with uninitialized memory of NaN: nothing may read it."""
-    monkeypatch.setitem(rum.OPERATOR.kernels, "cpu", triton_kernels.__name__)
-    load_or_reason.cache_clear()
-    assert rum.unsupported_reason(torch.empty(0, device=DEVICE)) is None
-    poison(monkeypatch)
-    yield
-    load_or_reason.cache_clear()
+    with kernels_of(triton_kernels.__name__, rum.OPERATOR):
+        yield
 
 
 def make(
