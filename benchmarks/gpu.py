@@ -178,7 +178,8 @@ class Run:
             tests = None
             if settings.tests > 0:
                 models = [model for model in settings.model if model not in gpu_rows.LAYERS]
-                paths = gpu_tests.PATHS[not self.is_on_gpu :]  # `make test` interprets the kernels there
+                # without a GPU, `make test` interprets the kernels
+                paths = gpu_tests.PATHS[0 if self.is_on_gpu else len(gpu_tests.KERNELS) :]
                 tests = thread.submit(gpu_tests.run, settings.device, deadline, processes, models, paths)
             checked = self.check(self.cases, max(1, processes - 1), deadline)
             self.report("checks")

@@ -18,12 +18,8 @@ from benchmarks.provenance import ROOT
 
 ALONE = "tests/gpu/test_speed.py"  # tests of times
 # what the others run: those that compile most are first
-PATHS = (
-    "tests/ops/rum/test_rum_triton.py",
-    "tests/ops/diagonal/test_diagonal_triton.py",
-    "tests/gpu",
-    f"--ignore={ALONE}",
-)
+KERNELS = ("tests/ops/rum/test_rum_triton.py", "tests/ops/diagonal/test_diagonal_triton.py")
+PATHS = (*KERNELS, "tests/gpu", f"--ignore={ALONE}")
 OPTIONS = ("-v", "-p", "no:cacheprovider", "-p", "benchmarks.gpu_share", "--tb=short", "--durations=10")
 PYTEST = (sys.executable, "-m", "pytest", *OPTIONS)
 NO_TESTS = 5  # exit status of pytest where there are none, as in a share of few tests

@@ -7,6 +7,10 @@ second derivatives.
 import torch
 from torch import Tensor
 
+# of RG-LRU, see `gyral.ops.min_gated`, for which the kernels of diagonal scans compute a_t and b_t
+SHARPNESS = 8.0  # c in log a
+SMALLEST = 1000.0**-2  # of 4 (1 − a²) in the gradient of √(1 − a²), as the authors clip it
+
 
 def diagonal_scan(
     values: Tensor,

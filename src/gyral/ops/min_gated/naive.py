@@ -8,12 +8,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.ops import diagonal
-from gyral.ops.diagonal.naive import diagonal_scan
+from gyral.ops.diagonal.naive import SHARPNESS, SMALLEST, diagonal_scan
 from gyral.ops.rum.naive import ACTIVATIONS
 
-SHARPNESS = 8.0  # c in log a of RG-LRU
-NEVER = -1e4  # log a whose exponential is 0; minus infinity would make the gradient of a² NaN
-SMALLEST = 1000.0**-2  # of 4 (1 − a²) in the gradient of √(1 − a²), as the authors of RG-LRU clip it
+NEVER = -1e4  # log a of RG-LRU whose exponential is 0; minus infinity would make the gradient of a² NaN
 
 
 def min_gated(

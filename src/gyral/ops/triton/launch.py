@@ -45,7 +45,7 @@ def difference(kernels: Any, operator: Operator, given: Sequence[Any], names: Se
         expected = [*values, *torch.autograd.grad(values, [*leaves.values()], by)]
     labels = [*(f"result {index}" for index in range(len(results))), *(f"gradient of {name}" for name in names)]
     for label, one, other in zip(labels, found, expected, strict=True):
-        error, size = (one.double() - other.detach()).norm().item(), other.detach().norm().item()
-        if not error <= TOLERANCE * size:
-            return f"{label} differs from that of PyTorch by {error / size:.1e} of its norm"
+        distance, size = (one.double() - other.detach()).norm().item(), other.detach().norm().item()
+        if not distance <= TOLERANCE * size:
+            return f"{label} differs from that of PyTorch by {distance / size:.1e} of its norm"
     return None

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from gyral.ops.min_gated.naive import SHARPNESS, SMALLEST
+from gyral.ops.diagonal.naive import SHARPNESS, SMALLEST
 from gyral.ops.rum.triton.rowwise import activate, activation_slope, sigmoid
 from gyral.ops.triton.exponentials import one_minus_exp, softplus
 from gyral.ops.triton.scan import load_pair

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gyral.ops import diagonal, min_gated
+from gyral.ops.diagonal import diagonal_scan
 from gyral.ops.diagonal.triton.coefficients import Config
 from gyral.ops.diagonal.triton.kernels import BLOCK, BLOCK_STEPS, backward_scan, forward_scan
 from gyral.ops.operator import KernelUnavailableError
@@ -116,15 +116,15 @@ def prepare(device: torch.device) -> None:
 @functools.cache
 @torch.inference_mode(False)
 def _probe(device: torch.device) -> str | None:
-    """Return the reason why the kernels fail, or None. The examples have two tiles, and all masks or none."""
-    steps, batch, size = BLOCK_STEPS.value + 1, 3, 3
+    """Return the reason why the kernels fail, or None. The examples have two tiles; they have all masks, or none."""
+    steps, batch, size = BLOCK_STEPS.value + 1, 3, 6
 
     def waves(*shape: int) -> Tensor:
         return torch.arange(torch.Size(shape).numel(), dtype=torch.float32, device=device).cos().view(shape)
 
-    values, h0, module = waves(steps, batch, 2 * size), waves(batch, 2 * size), sys.modules[__name__]
-    lengths = torch.arange(steps - batch + 1, steps + 1, device=device)
-    masked = values, 0.7 * values.sin(), h0, lengths, waves(steps, batch) > 0.9, True
-    return difference(module, diagonal.diagonal_scan, masked, ("values", "decay", "h0")) or difference(
-        module, min_gated.min_gated, (values, h0[:, :size].contiguous()), ("projected", "h0")
+    values, h0, names = waves(steps, batch, size), waves(batch, size), ("values", "decay", "h0")
+    lengths, starts = torch.arange(steps - batch + 1, steps + 1, device=device), waves(steps, batch) > 0.9
+    module, masked = sys.modules[__name__], (values, 0.7 * values.sin(), h0, lengths, starts, True)
+    return difference(module, diagonal_scan, masked, names) or difference(
+        module, diagonal_scan, (values, waves(size), h0), names
     )
