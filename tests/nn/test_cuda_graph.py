@@ -92,7 +92,7 @@ def test_cells_without_kernels_on_a_gpu_are_recorded(gpu: Recordings) -> None:
     for model in at_least(24, RECORDED):
         module = build(model, "fused")
         assert module.backend == "fused"
-        assert module.choice(module.cells[0]) == ("fused", "there are no kernels for cpu")
+        assert module.choice(module.cells[0]) == ("fused", "there are no kernels for cpu", True)
 
 
 def test_names_of_the_backend(gpu: Recordings, caplog: pytest.LogCaptureFixture) -> None:

@@ -57,6 +57,7 @@ class LRUCell(WidthPreservingCell):
 
     dynamics = ("nu_log", "theta_log", "gamma_log")
     is_complex = True
+    records_kernels = True  # the eigenvalues and weights of a sequence are dozens of small operations
 
     def __init__(
         self,

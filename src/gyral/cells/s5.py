@@ -65,6 +65,7 @@ class S5Cell(WidthPreservingCell):
 
     dynamics = ("Lambda_re", "Lambda_im", "log_step")
     is_complex = True
+    records_kernels = True  # the eigenvalues and weights of a sequence are dozens of small operations
 
     def __init__(
         self,

@@ -21,11 +21,13 @@ FUSED_GRAPH = "fused (graph)"  # the name of the fused backend where a CUDA grap
 class Choice(NamedTuple):
     """A backend, and why the next better one is none; the reason is None for the best one.
 
-    The fused backend has a reason where functions of torch take the place of kernels, and a CUDA graph records them.
+    The fused backend has a reason where functions of torch take the place of kernels, and a CUDA graph records them. It
+    is also recorded, without a reason, where many small operations surround the kernels.
     """
 
     backend: str
     reason: str | None = None
+    is_recorded: bool = False
 
     @property
     def name(self) -> str:
@@ -109,7 +111,8 @@ class ChoosesBackends(nn.Module):
         reason = fused_unsupported_reason(cell, starts)
         records = is_on_gpu(cell) and self._graph_unsupported_reason(cell) is None
         if reason is None:
-            return Choice("fused", cell.kernels_unsupported_reason() if records else None)
+            missing = cell.kernels_unsupported_reason() if records else None
+            return Choice("fused", missing, records and (missing is not None or cell.records_kernels))
         if requested == "fused":
             refuse("fused", reason)
         return Choice("graph" if records else "reference", reason)

@@ -268,13 +268,13 @@ class RecurrentBase(ChoosesBackends, ABC):
     ) -> tuple[Tensor, State]:
         """Run one cell over (T, B, …) inputs."""
         refuse_hooks(cell)
-        backend, reason = self._choose_backend(cell, starts is not None)
+        backend, _, is_recorded = self._choose_backend(cell, starts is not None)
         if cell.recorded is not None:
             backend = "reference"
         if isinstance(inputs, StepInputs) and not isinstance(inputs, cell.understands):
             inputs = inputs.values
         if backend == "fused":
-            if reason is not None:
+            if is_recorded:
                 return self._graphs.run(run_fused, cell, inputs, state, lengths, starts)
             return run_fused(cell, inputs, state, lengths, starts)
         steps, batch_size = tree_leaves(inputs)[0].shape[:2]

@@ -29,7 +29,10 @@ from gyral.ops.diagonal.triton import launch
 from gyral.ops.min_gated import blend, min_gated, rg_lru
 from gyral.ops.operator import KernelUnavailableError, Operator
 from gyral.ops.rum.naive import ACTIVATIONS
+from tests.helpers.recorded_graphs import Recordings, recordings
 from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+
+__all__ = ["recordings"]  # a fixture
 
 OPERATORS = (diagonal_scan, min_gated, rg_lru, blend)
 TOLERANCE = 1e-5 if ON_GPU else 2e-6  # a GPU's exponential and division are not rounded correctly
@@ -344,7 +347,8 @@ def test_cells_equal_their_loop(name: str, masked: bool, monkeypatch: pytest.Mon
         monkeypatch.setattr(choice, "is_on_gpu", lambda cell: True)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         module = Recurrent(lambda size: copy.deepcopy(cell), 4)
-        assert module.choice(module.cells[0]) == Choice("fused")
+        assert module.choice(module.cells[0]) == Choice("fused", None, name in ("LRU", "S5"))
+        assert module.choice(module.cells[0]).name == "fused"
         monkeypatch.undo()
     masks: dict[str, Any] = {}
     if masked:
@@ -360,3 +364,19 @@ def test_cells_equal_their_loop(name: str, masked: bool, monkeypatch: pytest.Mon
         found.append([outputs, *torch.autograd.grad(total, wanted)])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(ON_GPU, reason="it records on the CPU")
+def test_kernels_within_a_graph(recordings: Recordings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "is_on_gpu", lambda cell: True)
+    module, plain = (Recurrent(lambda size: copy.deepcopy(CELLS["LRU"]), 4) for _ in range(2))
+    monkeypatch.setattr(plain, "choice", lambda cell, starts=False: Choice("fused"))
+    for _ in range(3):
+        inputs = torch.randn(5, 2, 4)
+        found = []
+        for each in (module, plain):
+            outputs = each(inputs)[0]
+            found.append([outputs, *torch.autograd.grad(outputs.sin().sum(), list(each.parameters()))])
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other)
+    assert (recordings.count, recordings.replays) == (1, 6)
