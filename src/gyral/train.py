@@ -39,7 +39,7 @@ def train(config: DictConfig) -> float:
     """Train one configuration in its run directory, and return the monitored metric, for searches."""
     check_launcher()
     hydra = HydraConfig.get()
-    generates = False
+    generates = predicts = False
     with launched_processes(config) as group:
         if group is not None and group.rank > 0:
             return join(config, group)["monitor"]  # process 0 writes the records
@@ -48,7 +48,7 @@ def train(config: DictConfig) -> float:
                 shown = "progress_bar" in (run.config.callbacks or {})
                 with continuing(run) as run, line.show("loading PyTorch") if shown else nullcontext():
                     task = fit_and_test(run, group)
-                generates = generates_without_options(task)
+                generates, predicts = generates_without_options(task), bool(task.predictor)
             else:
                 log.info("This run is DONE and is not trained again.")
     results = read_results(run.directory)
@@ -57,7 +57,7 @@ def train(config: DictConfig) -> float:
             print_results(run.directory, results, published_results(run.directory) if run.config.get("paper") else None)
             given = None if config.resume else list(hydra.overrides.task)
             ended = replace(run, results=results, checkpoint=find_checkpoint(run.directory))
-            print_next_commands(ended, given, hydra.runtime.choices["model"], generates)
+            print_next_commands(ended, given, hydra.runtime.choices["model"], generates, predicts)
     return results["monitor"]
 
 

@@ -32,7 +32,7 @@ from gyral.core.errors import JobError, UserError, hide_passwords
 from gyral.core.signals import Interrupted
 from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
 
-COMMANDS = ("train", "evaluate", "generate", "report", "fetch", "dashboard")
+COMMANDS = ("train", "evaluate", "predict", "generate", "report", "fetch", "dashboard")
 FIRST = ("task", "model", "optimizer", "scheduler", "trainer", "callbacks", "logger", "launcher")  # groups in the help
 HELP_WIDTH = 100  # characters
 INTERRUPTED = 130  # 128 + SIGINT, as shells count

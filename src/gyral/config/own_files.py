@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 HEADER = "# @package"
 GLOBAL = f"{HEADER} _global_"
 DEFAULTS = "defaults"
-PRIMARY = ("train", "evaluate", "generate")  # files in conf/ itself
+PRIMARY = ("train", "evaluate", "predict", "generate")  # files in conf/ itself
 
 
 def find(path: str) -> Path | None:

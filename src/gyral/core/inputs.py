@@ -7,10 +7,11 @@ import gzip
 import io
 import os
 import stat
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
@@ -116,6 +117,23 @@ def read_text(option: str, value: Any, file: Path | None = None, encoding: str =
     except UnicodeDecodeError as error:
         raise OptionError(option, value, f"{_at(path, value)}is not {error.encoding.upper()}: {error.reason}") from None
     return io.StringIO(text, newline=None).read()
+
+
+def read_lines(option: str, value: Any) -> Iterator[str]:
+    """Yield the lines of a text file in UTF-8 as they arrive, or of standard input if the value is "-".
+
+    Args:
+        option, value: see `open_input`.
+
+    Raises:
+        OptionError: the file cannot be read, or a line is not UTF-8.
+    """
+    with nullcontext(sys.stdin.buffer) if value == "-" else open_input(option, value) as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                yield decode(line)
+            except UnicodeDecodeError as error:
+                raise OptionError(option, value, f"line {number}: is not UTF-8: {error.reason}") from None
 
 
 def decode(content: bytes, encoding: str = "utf-8") -> str:

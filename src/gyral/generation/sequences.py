@@ -2,12 +2,15 @@
 
 import logging
 from collections.abc import Iterator
+from os import PathLike
+from typing import Any
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import path_of
+from gyral.core.inputs import excerpt, path_of, read_lines
 from gyral.generation.memory_page import Answered, write_page
 from gyral.models.memory_trace import memory_cells, trace_memory
 from gyral.tasks.answer import Answer, AnswerTask
+from gyral.tasks.predicted import Tables
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +37,35 @@ def answer_sequence(task: AnswerTask, *, sequence: str, html: str | None = None)
     if html is not None:
         write_page(path_of(html), trace_answer(task, sequence, answer))
         yield f"{html}\n"
+
+
+def predict_answers(task: AnswerTask, data: Any) -> Tables:
+    """Sequences of symbols, numbers or programs: a text file with one on each line, or a list of texts.
+
+    Each row has the answer of the model and the correct answer, which the task computes.
+
+    Args:
+        task: a trained task.
+        data: path of a file, "-" for standard input, or the texts, each as `task.encode` describes it. Empty lines are
+            left out.
+
+    Raises:
+        OptionError: the file cannot be read, is empty, or has a line that is not a sequence of the task.
+    """
+    lines = read_lines("data", data) if isinstance(data, str | PathLike) else data
+    row = 0
+    for number, line in enumerate(lines, start=1):
+        if text := line.strip():
+            try:
+                answer = task.answer(text)
+            except OptionError as error:
+                raise OptionError("data", data, f"line {number}: {excerpt([text])}: {error.reason}") from None
+            given, right = ([task.decode(each)] for each in (answer.given, answer.right))
+            yield {"row": [row], "sequence": [text], "prediction": given, "target": right}
+            row += 1
+    if not row:
+        raise OptionError("data", data, "is empty; must have a sequence on each line")
+    return {}
 
 
 def trace_answer(task: AnswerTask, question: str, answer: Answer) -> Answered:

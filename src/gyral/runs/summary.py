@@ -1,8 +1,9 @@
 """What the terminal shows at the end of a run: the final metrics, and the commands that come next. Imports no torch."""
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,9 @@ def print_results(directory: Path, results: dict[str, float], published: Mapping
     print(f"run directory: {relative_path(directory)}")
 
 
-def print_next_commands(run: Run, overrides: Sequence[str] | None, model: str, generates: bool) -> None:
+def print_next_commands(
+    run: Run, overrides: Sequence[str] | None, model: str, generates: bool, predicts: bool = False
+) -> None:
     """Print the commands with which a user may continue after a run.
 
     Args:
@@ -76,11 +79,14 @@ def print_next_commands(run: Run, overrides: Sequence[str] | None, model: str, g
         overrides: the overrides of the command that started it. None for a run that was resumed.
         model: the choice of the group `model`.
         generates: whether `gyral generate` needs nothing but the run.
+        predicts: whether `gyral predict` reads inputs of a user's own.
     """
     words = [f"run={relative_path(run.directory)}", *needed_trust(run.config)]
     commands = {"evaluate it on the validation split": [*program("evaluate"), *words, "split=val"]}
     if generates:
         commands["see what it generates"] = [*program("generate"), *words]
+    if predicts:
+        commands["predict for inputs of your own"] = [*program("predict"), *words, "data=new.csv"]
     if overrides is not None:
         given = [override for override in overrides if not override.startswith(("seed=", "model="))]
         if any(override.lstrip("+~").startswith(("model.", "cell@", "experiment=")) for override in given):
@@ -125,10 +131,20 @@ def relative_path(directory: Path) -> Path:
     return directory.relative_to(here) if directory.is_relative_to(here) else directory
 
 
-def print_metrics(title: str, metrics: dict[str, float], measures: Iterable[Measure]) -> None:
-    """Print the metrics of an evaluation as reports do; gyral evaluate save=….json writes all digits."""
-    print(title)
-    _print_table({name: _printed(name, value, [*measures]) for name, value in metrics.items()})
+def print_metrics(
+    title: str, metrics: dict[str, float], measures: Iterable[Measure], to_error: bool = False
+) -> None:
+    """Print the metrics of an evaluation as reports do; gyral evaluate save=….json writes all digits.
+
+    Args:
+        title: the line above the table.
+        metrics: the metrics by name.
+        measures: the measures of the task.
+        to_error: whether they are printed on standard error, because standard output has something else.
+    """
+    with redirect_stdout(sys.stderr) if to_error else nullcontext():
+        print(title)
+        _print_table({name: _printed(name, value, [*measures]) for name, value in metrics.items()})
 
 
 def _printed(name: str, value: float, measures: Iterable[Measure]) -> str:

@@ -71,6 +71,7 @@ class AnswerTask(DataTask[Data]):
     measures: tuple[Measure, ...] = (COARSE, FINE)
     separator = " "  # between two symbols of an answer
     generators: ClassVar = {"answer_sequence": "gyral.generation.sequences.answer_sequence"}
+    predictor = "gyral.generation.sequences.predict_answers"
 
     def __init__(self, model: ModelFactory, **options: Any) -> None:
         super().__init__(model, **options)

@@ -25,6 +25,7 @@ from gyral.tasks.data_module import SplitData
 from gyral.tasks.metrics import Metrics
 from gyral.tasks.objective import Classification, Objective
 from gyral.tasks.optimization import Optimization, OptimizerFactory, SchedulerFactory
+from gyral.tasks.predicted import Predictions, Tables
 
 
 class ModelFactory(Protocol):
@@ -78,6 +79,10 @@ class Task(LightningModule, ABC, Generic[Data]):
             takes the task, a `gyral.runs.evaluation_report.Request`, and keyword-only arguments, which are options of
             the command: `name.option=…`, or `name=…` for the option that has the name of the evaluation. It prints,
             saves and returns its results, or it adds to the usual evaluation and returns None.
+        predictor: dotted name of the function that predicts for inputs of a user's own, for `gyral predict run=…` and
+            `predict`. It takes the task and the inputs, such as the path of a file, yields tables of predictions with
+            the same columns, and returns the metrics; see `gyral.tasks.predicted.Tables`. The first line of its
+            docstring says what it reads. Empty: there is none.
         unit: what `amount` counts, in the plural. The speed of training is logged as `train/<unit>_a_second`.
         lr: the learning rate, in place of that of the optimizer's options. None: that of the options. `Tuner.lr_find`
             of Lightning sets it.
@@ -94,6 +99,7 @@ class Task(LightningModule, ABC, Generic[Data]):
     generators: ClassVar[Mapping[str, str]] = {}
     figures: ClassVar[Mapping[str, str]] = {}
     evaluations: ClassVar[Mapping[str, str]] = {}
+    predictor: ClassVar[str] = ""
     model_type: type[nn.Module] = nn.Module
     unit = "examples"
 
@@ -163,9 +169,40 @@ class Task(LightningModule, ABC, Generic[Data]):
     def forward(self, batch: Any) -> Any:
         """Return the outputs of the model for a batch, in the form that `objective` expects."""
 
-    def predict(self, batch: Any) -> Tensor:
-        """Return the predictions in the form of the targets, for `render`: the most likely classes, or real values."""
+    def predict(self, batch: Any) -> Any:
+        """Return the predictions in the form of the targets, for `render`: the most likely classes, or real values.
+
+        Args:
+            batch: a batch of the task's data. Or inputs of your own that the task reads, see `predictions`; their
+                predictions are a `pandas.DataFrame` with a row for each of them, or for each step.
+        """
+        if self.predictor and not hasattr(batch, "_fields"):  # batches of these tasks are named tuples
+            return self.predictions(batch).frame()
         return self.objective.predict(self(batch))
+
+    def predictions(self, data: Any) -> Predictions:
+        """Return the predictions for inputs of your own, which are made piece by piece while they are read.
+
+        Args:
+            data: the path of a file, or what else the function says that `predictor` names, such as arrays.
+
+        Raises:
+            OptionError: the task has no inputs of your own, or these cannot be read; also during the predictions.
+        """
+        if not self.predictor:
+            raise OptionError("data", str(data)[:60], f"{type(self).__name__} predicts nothing for inputs of your own")
+        module, _, name = self.predictor.rpartition(".")
+        return Predictions(self._without_gradients(getattr(import_module(module), name)(self, data)))
+
+    def _without_gradients(self, tables: Tables) -> Tables:
+        """Yield tables that are made in eval mode and without gradients, which the code between them may use."""
+        while True:
+            with self.evaluating():
+                try:
+                    table = next(tables)
+                except StopIteration as end:
+                    return end.value
+            yield table
 
     def targets(self, batch: Any) -> Tensor:
         """Return the targets: classes (B, …), or real values (B, …, Y); see `gyral.data.batching.Batch`."""
@@ -296,6 +333,18 @@ class Task(LightningModule, ABC, Generic[Data]):
         Raises:
             UserError: the contents belong to another task.
         """
+
+    @classmethod
+    def described_data(cls, checkpoint: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the constructor for which a trained task needs no data, to predict for other inputs.
+
+        Args:
+            checkpoint: the contents of a checkpoint of this class of tasks.
+
+        Returns:
+            the arguments by name; in this base class none: the task is built with its data.
+        """
+        return {}
 
     @classmethod
     def load_from_checkpoint(

@@ -190,6 +190,7 @@ class TextTask(SequenceTask[TextData]):
         "continue_text": "gyral.generation.text.continue_text",
         "show_surprisal": "gyral.generation.surprisal.show_surprisal",
     }
+    predictor = "gyral.generation.texts.predict_texts"
     evaluations: ClassVar = {"dynamic": "gyral.tasks.text.use_dynamic_evaluation"}
     small: ClassVar = {"batch_size": 8, "window": 6, "eval_batch_size": 5, "warm_up": 3}
 

@@ -87,8 +87,12 @@ def configured_process(config: DictConfig) -> Iterator[None]:
         torch.set_num_threads(threads)  # the next run may leave them at PyTorch's default
 
 
-def build_task(config: DictConfig) -> Task:
+def build_task(config: DictConfig, **arguments: Any) -> Task:
     """Return the task with its data, its model, and the factories of its optimizer and schedule.
+
+    Args:
+        config: the configuration.
+        **arguments: further arguments of the task, in place of options.
 
     Raises:
         OptionError: an option that is unknown, of the wrong type or not allowed.
@@ -106,7 +110,7 @@ def build_task(config: DictConfig) -> Task:
             _check_model_type(config, get_object(config.model._target_))  # it may not take the sizes of this task
             raise
 
-    task = make(config, "task", model=build_model, optimizer=optimizer, scheduler=scheduler)
+    task = make(config, "task", model=build_model, optimizer=optimizer, scheduler=scheduler, **arguments)
     _check_made(task, Task, config, "task")
     _check_model_type(config, type(task.model))
     if isinstance(task, SequenceTask) and task.causal and config.model.get("bidirectional"):
@@ -424,10 +428,20 @@ def load_trained(run: Run, checkpoint: str) -> tuple[Task, int]:
     return _load_task(run.config, choose_checkpoint(run.directory, checkpoint))
 
 
-def _load_task(config: DictConfig, path: Path) -> tuple[Task, int]:
+def load_for_inputs(run: Run, checkpoint: str) -> tuple[Task, int]:
+    """Return what `load_trained` does, without the data of the run if its checkpoint says what the inputs are.
+
+    Such a task predicts for inputs of a user's own, but `task.data` has no examples.
+    """
+    path = choose_checkpoint(run.directory, checkpoint)
+    described = task_class(run).described_data(load_checkpoint(path))
+    return _load_task(run.config, path, **described) if described else load_trained(run, checkpoint)
+
+
+def _load_task(config: DictConfig, path: Path, **arguments: Any) -> tuple[Task, int]:
     """Return the task of a configuration with the weights of a checkpoint, and its number of optimizer steps."""
     configure_process(config)
-    task = build_task(config)
+    task = build_task(config, **arguments)
     step = validate_checkpoint(task, path)
     task.load_state_dict(load_checkpoint(path)["state_dict"])
     trainer = build_trainer(single_process(config), path.parent, callbacks=[])

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from gyral.applications.babi.generation import read_lines
+from gyral.core.inputs import read_lines
 from tests.applications.babi.small import SMALL_BABI
 from tests.data.babi.conftest import packed, small_release
 from tests.faults.inputs import MODEL, Input, train_on
@@ -41,7 +41,7 @@ def story(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     """A file with a story, of which `gyral generate` answers the questions."""
     path = folder / "given.txt"
     path.write_text(STORY)
-    return Input([path], ("story",), lambda: list(read_lines(str(path))))
+    return Input([path], ("story",), lambda: list(read_lines("story", str(path))))
 
 
 SMALL_RUNS = {"babi": small_run}

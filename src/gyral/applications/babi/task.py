@@ -143,6 +143,7 @@ class BabiTask(SequenceTask[BabiData]):
         Remark("generated", "*", "on GENERATED stories, which are not from bAbI", "GENERATED stories"),
     )
     generators: ClassVar = {"answer_story": "gyral.applications.babi.generation.answer_story"}
+    predictor = "gyral.applications.babi.generation.predict_answers"
     figures: ClassVar = {
         "answers": "gyral.applications.babi.figures.answers.answers",
         "attention": "gyral.applications.babi.figures.attention.attention",

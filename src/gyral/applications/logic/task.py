@@ -109,6 +109,7 @@ class LogicalInferenceTask(SequenceTask[LogicData]):
     )
     remarks = (SUBSTITUTE,)
     generators: ClassVar = {"relate_formulas": "gyral.applications.logic.generation.relate_formulas"}
+    predictor = "gyral.applications.logic.generation.predict_relations"
     small: ClassVar = {"generated": True, "batch_size": 8, "eval_batch_size": 8}
 
     def __init__(

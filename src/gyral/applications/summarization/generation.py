@@ -24,8 +24,10 @@ from gyral.applications.summarization.data.parsing import Pair
 from gyral.applications.summarization.page import Shown, write_page
 from gyral.applications.summarization.task import SummaryTask, Written
 from gyral.core.checks import check_integer
+from gyral.core.errors import OptionError
 from gyral.core.inputs import path_of
 from gyral.data.raw_examples import Report
+from gyral.tasks.predicted import Tables
 
 log = logging.getLogger(__name__)
 ON_PAGE = 20  # number of summaries on a page; larger pages open slowly
@@ -100,6 +102,40 @@ def summarize(
         source = "standard input" if input == STANDARD_INPUT else Path(input).name
         write_page(path_of(html), shown, f"Summaries of {source}")
         log.info("%s shows %d", html, len(shown))
+
+
+def predict_summaries(task: SummaryTask, data: Any) -> Tables:
+    """Articles: a text, .jsonl, .story, .bin or other file of articles, with or without their summaries.
+
+    Args:
+        task: a trained task.
+        data: path of a `gyral.applications.summarization.data.sources.ArticleSource`; "-": standard input, with one
+            article or lines of JSON. Examples that cannot be used are left out and counted in the log.
+
+    Raises:
+        OptionError: the file cannot be read, or has no article.
+    """
+    report, row, pairs = Report(), 0, list[tuple[list[str], list[str]]]()
+    articles = read_articles(str(data), report, task.data.corpus.fields, option="data")
+    while batch := list(islice(articles, task.data.eval_batch_size)):
+        encoded = _encode(task, [article.pair for article in batch], task.data.lengths["max_summary"])
+        written = task.write(_batch(task, encoded), encoded)
+        references = [join_words(article.pair.sentences) for article in batch]
+        summaries = [join_words(summary.sentences) for summary in written]
+        pairs += [pair for pair in zip(references, summaries, strict=True) if pair[0]]
+        yield {
+            "row": range(row, row + len(batch)),
+            "place": [article.place for article in batch],
+            "prediction": list(map(" ".join, summaries)),
+            "score": [summary.score for summary in written],
+            "target": list(map(" ".join, references)),
+        }
+        row += len(batch)
+    if not row:
+        raise OptionError("data", data, f"has no article{report.oddities()}")
+    log.info("%s%s", f"{row:,} articles", report.oddities())
+    scores = rouge.score(*zip(*pairs, strict=True), tokens=task.rouge_tokens) if pairs else {}
+    return {name: score.f1 for name, score in scores.items()}
 
 
 def _found(others: dict[str, dict[str, list[str]]], place: str) -> list[tuple[str, list[str]]]:

@@ -122,6 +122,7 @@ class SummaryTask(SequenceTask[SummaryData]):
     measures = (Measure("rouge1", "ROUGE-1"), Measure("rouge2", "ROUGE-2"), Measure("rougeL", "ROUGE-L"))
     model_type = Summarizer
     generators: ClassVar = {"summarize": "gyral.applications.summarization.generation.summarize"}
+    predictor = "gyral.applications.summarization.generation.predict_summaries"
     small: ClassVar = {
         "article_length": 12,
         "summary_length": 8,
@@ -193,8 +194,10 @@ class SummaryTask(SequenceTask[SummaryData]):
             loss = loss + self.coverage_weight * summary_mean(predictions.repetition, batch.targets)
         return loss
 
-    def predict(self, batch: SummaryBatch) -> Tensor:
-        """Return the generated summary (1, L) of the first article of a batch."""
+    def predict(self, batch: Any) -> Any:
+        """Return the generated summary (1, L) of the first article of a batch; other inputs as `Task.predict` does."""
+        if not isinstance(batch, SummaryBatch):
+            return super().predict(batch)
         return self.search(SummaryBatch(*(part[:1] for part in batch))).tokens[:, 0]
 
     def search(self, batch: SummaryBatch) -> Hypotheses:

@@ -5,12 +5,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from gyral.applications.translation.task import TranslationTask
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
-from gyral.core.inputs import open_input
+from gyral.core.inputs import open_input, read_lines
+from gyral.tasks.predicted import Tables
 
 log = logging.getLogger(__name__)
 STANDARD_INPUT = "-"
@@ -55,6 +58,34 @@ def translate(
             yield from (f"{next(written).text if line else ''}\n" for line in block)
             count += len(block)
     log.info("%s sentences", f"{count:,}")
+
+
+def predict_translations(task: TranslationTask, data: Any) -> Tables:
+    """Sentences: a text file with a sentence on each line, or a list of sentences.
+
+    Args:
+        task: a trained task.
+        data: path of a file, "-" for standard input, or the sentences. The translation of an empty line is empty.
+
+    Raises:
+        OptionError: the file cannot be read, or is empty.
+    """
+    given = read_lines("data", data) if isinstance(data, str | PathLike) else data
+    lines, row = (" ".join(line.split()) for line in given), 0
+    while block := list(islice(lines, task.data.eval_batch_size)):
+        sentences = [line for line in block if line]
+        written = iter(task.translations(sentences) if sentences else ())
+        translated = [next(written) if line else None for line in block]
+        yield {
+            "row": range(row, row + len(block)),
+            "source": block,
+            "prediction": [found.text if found else "" for found in translated],
+            "score": [found.score if found else 0.0 for found in translated],
+        }
+        row += len(block)
+    if not row:
+        raise OptionError("data", data, "is empty; must have a sentence on each line")
+    return {}
 
 
 @contextmanager

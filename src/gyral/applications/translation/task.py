@@ -119,6 +119,7 @@ class TranslationTask(SequenceTask[TranslationData]):
     )
     model_type = Translator
     generators: ClassVar = {"translate": "gyral.applications.translation.generation.translate"}
+    predictor = "gyral.applications.translation.generation.predict_translations"
     small: ClassVar = {"batch_size": 8, "eval_batch_size": 8, "decoding": {"beam": 2, "max_length": 6}}
 
     def __init__(
@@ -177,8 +178,10 @@ class TranslationTask(SequenceTask[TranslationData]):
         targets = batch.targets[batch.targets != IGNORED]
         return F.cross_entropy(outputs, targets, label_smoothing=self.label_smoothing)
 
-    def predict(self, batch: TranslationBatch) -> Tensor:
-        """Return the translation (1, L) of the first sentence of a batch."""
+    def predict(self, batch: Any) -> Any:
+        """Return the translation (1, L) of the first sentence of a batch; other inputs as `Task.predict` does."""
+        if not isinstance(batch, TranslationBatch):
+            return super().predict(batch)
         with self.evaluating():
             return self.model.translate(TranslationBatch(*(part[:1] for part in batch)), self.decoding).tokens[:, 0]
 

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -118,12 +118,26 @@ class NumpyFile:
                 raise OptionError("data", self.path, f"array {name}: {reason}") from error
         if not isinstance(array, np.ndarray):
             raise OptionError("data", self.path, f"array {name}: is not an array of NumPy")
-        if array.ndim == 0:
-            raise OptionError("data", self.path, f"array {name}: is a single value; the first dimension must be rows")
-        if array.ndim == 1:
-            return Column.of_scalars(f"array {name}", array)
-        lengths = np.full(len(array), array.shape[1])
-        return Column(f"array {name}", array.reshape(-1, *array.shape[2:]), lengths)
+        return column_of(array, name, self.path)
+
+
+def column_of(array: np.ndarray, name: str, path: Path) -> Column:
+    """Return an array whose first dimension is the rows as a column.
+
+    Args:
+        array: one entry per row, (N,), or one for each step, (N, T, …).
+        name: its name.
+        path: path of the file, for errors.
+
+    Raises:
+        OptionError: the array has no dimension.
+    """
+    if array.ndim == 0:
+        raise OptionError("data", path, f"array {name}: is a single value; the first dimension must be rows")
+    if array.ndim == 1:
+        return Column.of_scalars(f"array {name}", array)
+    lengths = np.full(len(array), array.shape[1])
+    return Column(f"array {name}", array.reshape(-1, *array.shape[2:]), lengths)
 
 
 class JsonFile:
@@ -131,24 +145,19 @@ class JsonFile:
 
     See `ColumnFile`.
 
+    Args:
+        path: path of the file.
+        records: the records. None: those of the file, see `read_records`.
+
     Raises:
         OptionError: a record is not an object, or is not JSON. The message names its line.
     """
 
     kind = "field"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, records: Sequence[dict[str, Any]] | None = None) -> None:
         self.path = path
-        self._records: list[dict[str, Any]] = []
-        with open_input("data", path) as file:
-            for place, content, _ in json_examples(file):
-                try:
-                    record = load_line(content)
-                except UnusableError:
-                    record = None
-                if not isinstance(record, dict):
-                    raise OptionError("data", path, f"{place}: must be an object of JSON, such as {EXAMPLE}")
-                self._records.append(record)
+        self._records = list(read_records(path)) if records is None else records
         if not self._records:
             raise OptionError("data", path, "has no records")
         self.names = list(self._records[0])
@@ -175,6 +184,23 @@ def _with_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [_with_nan(each) for each in value]
     return math.nan if value is None else value
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a file of JSON lines, or of one JSON array.
+
+    Raises:
+        OptionError: the file cannot be read, or a record is not an object of JSON.
+    """
+    with open_input("data", path) as file:
+        for place, content, _ in json_examples(file):
+            try:
+                record = load_line(content)
+            except UnusableError:
+                record = None
+            if not isinstance(record, dict):
+                raise OptionError("data", path, f"{place}: must be an object of JSON, such as {EXAMPLE}")
+            yield record
 
 
 def _row_of(value: Any) -> np.ndarray | None:
@@ -229,6 +255,29 @@ class ParquetFile:
     def _place(self, part: Path) -> str:
         return "" if part == self.path else f"{part.name}: "
 
+    def parts(self, names: Sequence[str], rows: int) -> Iterator[Any]:
+        """Yield tables of pyarrow with columns of the rows, in order.
+
+        Args:
+            names: names of the columns.
+            rows: the most rows of a table.
+
+        Raises:
+            OptionError: a column cannot be read.
+        """
+        import pyarrow
+        from pyarrow import parquet
+
+        for part in self.files:
+            try:
+                with parquet.ParquetFile(part) as file:
+                    for batch in file.iter_batches(batch_size=rows, columns=list(names)):
+                        yield pyarrow.Table.from_batches([batch])
+            except OptionError:
+                raise
+            except Exception as error:  # damaged files raise many kinds
+                raise OptionError("data", self.path, f"{self._place(part)}cannot be read: {first_line(error)}") from error
+
     def read(self, name: str, missing: bool = False) -> Column:
         import pyarrow
         from pyarrow import parquet
@@ -239,14 +288,14 @@ class ParquetFile:
                 with parquet.ParquetFile(last) as file:
                     tables.append(file.read(columns=[name]))
             table = tables[0] if len(tables) == 1 else pyarrow.concat_tables(tables, promote_options="permissive")
-            return self._convert(table.column(name).combine_chunks(), place, missing)
+            return self.convert(table.column(name).combine_chunks(), place, missing)
         except OptionError:
             raise
         except Exception as error:  # damaged files, and types that NumPy lacks, raise many kinds
             reason = f"{self._place(last)}{place}: cannot be read: {first_line(error)}"
             raise OptionError("data", self.path, reason) from error
 
-    def _convert(self, entries: Any, place: str, missing: bool) -> Column:
+    def convert(self, entries: Any, place: str, missing: bool) -> Column:
         """Return the column of an array of pyarrow."""
         if not missing or _is_list(entries.type):
             self._check_complete(entries, place, None)

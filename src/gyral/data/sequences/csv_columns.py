@@ -4,13 +4,13 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import excerpt, read_text
+from gyral.core.inputs import excerpt, open_input
 from gyral.data.sequences.columns import Column
 
 NUMBERED = re.compile(r"(.*?)[ _.\[-]?(\d{1,9})\]?")
@@ -31,7 +31,7 @@ class CsvFile:
     Args:
         path: path of the file, which may be packed as .csv.gz.
         named: the columns that other options than the inputs name.
-        text: the content of the file. None: it is read.
+        lines: the cells of the names and of the rows. None: those of the file, see `read_cells`.
 
     Raises:
         OptionError: the file is not UTF-8, has no line of names, or has a row with another number of values.
@@ -39,22 +39,14 @@ class CsvFile:
 
     kind = "column"
 
-    def __init__(self, path: Path, named: Collection[str] = (), text: str | None = None) -> None:
+    def __init__(
+        self, path: Path, named: Collection[str] = (), lines: Iterable[Sequence[str]] | None = None
+    ) -> None:
         self.path = path
-        text = read_text("data", path) if text is None else text
-        first = next((line for line in text.splitlines() if line.strip(" \t")), "")
-        self._separator = max(SEPARATORS, key=first.count)
-        csv.field_size_limit(2**31 - 1)  # a column that no option names may have texts of any length
-        reader = csv.reader(
-            io.StringIO(text), delimiter=self._separator, strict=True, skipinitialspace=self._separator != "\t"
-        )
-        try:
-            lines = ([cell.strip() for cell in line] for line in reader if line)
-            self._head = next(lines, [])
-            self._check_head()
-            self._rows = list(lines)
-        except csv.Error as error:
-            raise OptionError("data", path, f"line {reader.line_num}: cannot be read as .csv: {error}") from None
+        found = read_cells(path) if lines is None else iter(lines)
+        self._head = next(found, [])
+        self._check_head()
+        self._rows = list(found)
         if not self._rows:
             raise OptionError("data", path, "has no rows below the names of the columns")
         for number, row in enumerate(self._rows):
@@ -118,6 +110,33 @@ class CsvFile:
             lengths[number] = len(own)
         values, stray = _parse(cells, missing)
         return Column(place, values, lengths, heads=heads, stray=stray)
+
+
+def read_cells(path: Path) -> Iterator[list[str]]:
+    """Yield the cells of the lines of a .csv file that are not empty.
+
+    Raises:
+        OptionError: the file cannot be read, is not UTF-8, or has quotes that do not end.
+    """
+    csv.field_size_limit(2**31 - 1)  # a column that no option names may have texts of any length
+    with open_input("data", path) as content:
+        lines = io.TextIOWrapper(content, "utf-8-sig", newline="")
+        try:
+            begin = []
+            for line in lines:
+                begin.append(line)
+                if line.strip():
+                    break
+            separator = max(SEPARATORS, key=(begin[-1] if begin else "").count)
+            spaces = separator != "\t"
+            reader = csv.reader(
+                itertools.chain(begin, lines), delimiter=separator, strict=True, skipinitialspace=spaces
+            )
+            yield from ([cell.strip() for cell in row] for row in reader if row)
+        except csv.Error as error:
+            raise OptionError("data", path, f"line {reader.line_num}: cannot be read as .csv: {error}") from None
+        except UnicodeDecodeError as error:
+            raise OptionError("data", path, f"is not UTF-8: byte 0x{error.object[error.start]:02x}") from None
 
 
 def _parse(cells: Sequence[str], missing: bool) -> tuple[np.ndarray, int | None]:

@@ -10,6 +10,7 @@ from gyral.data.sequences.columns import ColumnFile, JsonFile, NumpyFile, Parque
 from gyral.data.sequences.csv_columns import CsvFile
 
 FORMS = "a .csv, .tsv, .npz, .parquet, .jsonl or .json file, or a folder of .parquet files"
+SUFFIXES = (".csv", ".tsv", ".npz", ".parquet", ".jsonl", ".json")
 PACKABLE = (".csv", ".tsv", ".jsonl", ".json")
 
 
@@ -32,9 +33,18 @@ def open_columns(path: str | Path, named: Collection[str] = ()) -> ColumnFile:
         ".jsonl": JsonFile,
         ".json": JsonFile,
     }
+    return readers[checked_suffix(path)](path)
+
+
+def checked_suffix(path: Path) -> str:
+    """Return the suffix of a file of columns in lower case; that of a folder is .parquet.
+
+    Raises:
+        OptionError: the file does not exist, or its suffix says that it is something else.
+    """
     suffix = ".parquet" if path.is_dir() else suffix_of(path)
-    if suffix not in readers or (is_packed(path) and suffix not in PACKABLE):
+    if suffix not in SUFFIXES or (is_packed(path) and suffix not in PACKABLE):
         raise OptionError("data", path, f"must be {FORMS}")
     if not path.is_dir():
         check_file("data", path)
-    return readers[suffix](path)
+    return suffix

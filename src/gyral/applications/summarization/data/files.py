@@ -32,7 +32,7 @@ class Article(NamedTuple):
     pair: Pair
 
 
-def read_articles(path: str, report: Report, fields: Fields) -> Iterator[Article]:
+def read_articles(path: str, report: Report, fields: Fields, option: str = "input") -> Iterator[Article]:
     """Yield the articles of an input; unusable examples are skipped and counted.
 
     Args:
@@ -40,12 +40,13 @@ def read_articles(path: str, report: Report, fields: Fields) -> Iterator[Article
             article or with lines of JSON.
         report: counts skipped examples and the reasons.
         fields: names of the parts of an article, besides the usual ones.
+        option: the option that names the input, for errors.
 
     Raises:
-        OptionError: as `ArticleSource`, for the option `input`.
+        OptionError: as `ArticleSource`.
     """
     fields = fields.or_usual()
-    source = None if path == STANDARD_INPUT else ArticleSource(path, option="input")
+    source = None if path == STANDARD_INPUT else ArticleSource(path, option=option)
     if source is not None:
         source.fields = fields
     form = "jsonl" if source is None else source.form

@@ -1,0 +1,78 @@
+"""Predict for inputs of your own with the model of a run: a row for each of them, with probabilities or real values.
+
+    gyral predict run=outputs/sequences/gru/<time> data=new.csv save=predictions.csv
+
+See `gyral predict --help`; with run=…, it shows what the task of the run reads.
+"""
+
+import logging
+from collections.abc import Mapping
+from inspect import getdoc
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from gyral.config import offers
+from gyral.core.errors import OptionError
+from gyral.runs.directory import load_run, places_of_data, with_data_at
+
+log = logging.getLogger(__name__)
+OWN = ("run", "data", "save", "checkpoint", "trust")
+
+
+def predict(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, float]:
+    """Write the predictions for the inputs in a file, and return their metrics if the file has targets.
+
+    Args:
+        config: the options of the command.
+        given: the new places of the data of the run. None: print what the task of the run reads.
+    """
+    if config.run is None:
+        raise OptionError("run", "<nothing>", "must be a run directory")
+    moved = places_of_data(given or {})
+    run = with_data_at(load_run(Path(config.run), config.trust), moved)
+
+    from gyral.generation import tables
+    from gyral.generation.output import write
+    from gyral.runs.summary import print_metrics
+    from gyral.training import build
+
+    its_task = f"run={config.run}: its task, {run.config.task._target_},"
+    predictor = build.task_class(run).predictor
+    if not predictor:
+        raise OptionError("data", str(config.data), f"{its_task} predicts nothing for inputs of your own")
+    if given is None:
+        [function] = offers.find_functions({"predictor": predictor}).values()
+        print(f"{its_task} reads with data=…:\n\n  {(getdoc(function) or '').partition(chr(10))[0]}")
+        return {}
+    for name, value in given.items():
+        if name not in moved:
+            raise OptionError(name, value, f"no such option; allowed: {', '.join(OWN)}")
+    if config.data is None:
+        raise OptionError("data", "<nothing>", "must be a file with inputs")
+    path = tables.output_table(config.save)
+    tables.check_place(path, config.data)
+
+    task, step = build.load_for_inputs(run, config.checkpoint)
+    predictions = task.predictions(config.data)
+    if path is None:
+        write(tables.csv_lines(predictions))
+    else:
+        tables.write_tables(predictions, path)
+        print(path)
+    title = f"{config.data}: {predictions.count:,} predictions of {config.run} (step {step:,})"
+    if predictions.metrics:
+        print_metrics(title, predictions.metrics, task.measures, to_error=path is None)
+    else:
+        log.info("%s", title)
+    return predictions.metrics
+
+
+def main() -> None:
+    """Run `gyral predict` with the arguments of the command line."""
+    offers.main(predict, "predict", OWN, literal=("data", "save"))
+
+
+if __name__ == "__main__":
+    main()
