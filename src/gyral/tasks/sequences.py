@@ -119,6 +119,7 @@ class SequencesTask(SequenceTask[SequencesData]):
     """
 
     measures = OF_CLASSES
+    predictor = "gyral.generation.own_sequences.predict_sequences"
     figures: ClassVar = {"confusion": "gyral.figures.confusion.confusion"}
     evaluations: ClassVar = {"confusion": "gyral.figures.confusion.print_confusion"}
     small: ClassVar = {"batch_size": 8, "eval_batch_size": 8}
@@ -235,6 +236,10 @@ class SequencesTask(SequenceTask[SequencesData]):
         super().on_save_checkpoint(checkpoint)
         checkpoint["labels"] = list(self.data.sequences.labels)
         checkpoint["schema"] = self.data.sequences.schema.plain()
+
+    @classmethod
+    def described_data(cls, checkpoint: dict[str, Any]) -> dict[str, Any]:
+        return {"schema": checkpoint["schema"]} if "schema" in checkpoint else {}  # older versions had none
 
     def check_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         saved, own = checkpoint.get("labels", []), list(self.data.sequences.labels)  # older versions had no labels

@@ -18,11 +18,11 @@ from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt
 from gyral.data.sequences.columns import Column, ColumnFile, JsonFile, ParquetFile, column_of, first_line, read_records
 from gyral.data.sequences.csv_columns import CsvFile, read_cells
-from gyral.data.sequences.files import FORMS, checked_suffix, open_columns
+from gyral.data.sequences.files import checked_suffix, open_columns
+from gyral.data.sequences.schema import Schema
 
 CELLS = 2_000_000  # of a piece, which take about 200 MB while they are texts
 BLOCK = 20_000  # rows that are read at once
-INPUTS = "inputs"
 
 
 @dataclass(frozen=True)
@@ -38,84 +38,100 @@ class Piece:
     first: int = 0
 
 
-def read_pieces(data: Any, *, named: Collection[str], wanted: Collection[str], sequence: str | None) -> Iterator[Piece]:
+def read_pieces(data: Any, schema: Schema) -> Iterator[Piece]:
     """Yield the rows of what a user gives in pieces of whole sequences, in order.
 
     Args:
-        data: the path of a file as `gyral.data.sequences.corpus.load` describes it; a `pandas.DataFrame` with the same
-            columns; or, without names, the inputs alone: an array or tensor (N, T) or (N, T, X), or a list of arrays
-            (T,) or (T, X) of different lengths. A dictionary of arrays by their names is like an .npz file.
-        named: the columns that other options than the inputs name, see `CsvFile`.
-        wanted: the columns that are read, if the file has them.
-        sequence: the column that says which sequence a row belongs to. None: a row has a whole sequence. In a file with
-            more than `CELLS` values, the rows of a sequence must be next to each other.
+        data: one of
+
+            * the path of a file of the kinds that `gyral.data.sequences.corpus.load` reads;
+            * a `pandas.DataFrame` with the same columns, whose cells may be lists;
+            * a dictionary of arrays by the names of the columns, as in an .npz file;
+            * an array or tensor (N, T) or (N, T, X) of all sequences, whose last dimension has the inputs in the order of
+              the schema, or a list of arrays (T,) or (T, X), one for each sequence.
+        schema: the names of the inputs and targets of the trained model. In a file with more than `CELLS` values and
+            one step in each row, the rows of a sequence must be next to each other.
 
     Raises:
-        OptionError: the file cannot be read, or is empty; rows of a sequence are in several places.
+        OptionError: the data cannot be read, or are empty; rows of a sequence are in several places.
     """
+    sequence = schema.sequence
+    named = {*schema.targets, *filter(None, (schema.lengths, sequence, schema.time))}
     if isinstance(data, str | PathLike):
         path = Path(data).expanduser()
         suffix = checked_suffix(path)
-        if suffix == ".csv":
+        if suffix in (".csv", ".tsv"):
             yield from _csv_pieces(path, read_cells(path), named, sequence)
         elif suffix in (".jsonl", ".json"):
             yield from _json_pieces(path, read_records(path), sequence)
         elif suffix == ".parquet":
-            yield from _parquet_pieces(ParquetFile(path), wanted, sequence)
+            yield from _parquet_pieces(ParquetFile(path), {*named, *schema.inputs}, sequence)
         else:
             yield Piece(open_columns(path, named))
     elif hasattr(data, "to_csv"):  # a data frame, without importing pandas
-        path = Path("<frame>")
+        path = Path("frame")
         if _has_lists(data):
             records = ({str(name): _plain(value) for name, value in row.items()} for row in data.to_dict("records"))
             yield from _json_pieces(path, records, sequence)
         else:
             yield from _csv_pieces(path, _cells_of(data), named, sequence)
+    elif isinstance(data, Mapping):
+        yield Piece(ArraysFile({str(name): _array(values) for name, values in data.items()}))
     else:
-        yield Piece(ArrayFile(data))
+        yield Piece(ArraysFile(_by_name(data, schema)))
 
 
-class ArrayFile:
-    """Arrays in memory. See `gyral.data.sequences.columns.ColumnFile`.
+def _by_name(data: Any, schema: Schema) -> dict[str, Any]:
+    """Return sequences without a name by the names of the inputs, whose last dimension they have."""
+    array = _array(data)
+    if len(schema.inputs) == 1:
+        return {schema.inputs[0]: array}
+    rows = list(array) if isinstance(array, list) or array.ndim else []
+    for number, row in enumerate(rows):
+        if row.ndim != 2 or row.shape[1] != len(schema.inputs):
+            reason = f"has the shape {row.shape}; must be (steps, {len(schema.inputs)}), for {', '.join(schema.inputs)}"
+            raise OptionError("data", ArraysFile.path, f"row {number}: {reason}")
+    return {name: [row[:, place] for row in rows] for place, name in enumerate(schema.inputs)}
+
+
+def _array(values: Any) -> "np.ndarray | list[np.ndarray]":
+    """Return values as an array, or as a list of arrays if the rows have different lengths."""
+    try:
+        if not isinstance(values, list | tuple):
+            return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+        rows = [np.asarray(row.detach().cpu() if hasattr(row, "detach") else row) for row in values]
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise OptionError("data", ArraysFile.path, f"must have numbers: {first_line(error)}") from None
+    is_even = len({row.shape for row in rows}) == 1
+    return np.stack(rows) if is_even else rows
+
+
+class ArraysFile:
+    """Arrays in memory, see `gyral.data.sequences.columns.ColumnFile`.
 
     Args:
-        data: the inputs alone, or all arrays by their names; see `read_pieces`.
-
-    Attributes:
-        holds_inputs: whether the data are the inputs alone, with the name `inputs`.
-
-    Raises:
-        OptionError: the data are nothing that can be arrays.
+        arrays: an array (N,), (N, T) or (N, T, X), or a list of arrays (T,) or (T, X), by their names.
     """
 
     kind = "array"
-    path = Path("<arrays>")
+    path = Path("arrays")
 
-    def __init__(self, data: Any) -> None:
-        self.holds_inputs = not isinstance(data, Mapping)
-        self._arrays = {INPUTS: data} if self.holds_inputs else {str(name): value for name, value in data.items()}
-        self.names = list(self._arrays)
+    def __init__(self, arrays: "Mapping[str, np.ndarray | list[np.ndarray]]") -> None:
+        self._arrays = arrays
+        self.names = list(arrays)
 
-    def read(self, name: str) -> Column:
-        value = self._arrays[name]
-        rows = [_array(row, name) for row in value] if isinstance(value, list | tuple) else None
-        if rows and rows[0].ndim:
-            if len({row.shape[1:] for row in rows}) > 1:
-                raise OptionError("data", self.path, f"array {name}: its rows must have the same number of values per step")
-            return Column(f"array {name}", np.concatenate(rows), np.array([len(row) for row in rows]))
-        return column_of(_array(value, name), name, self.path)
-
-
-def _array(value: Any, name: str) -> np.ndarray:
-    """Return a value as an array of numbers or texts."""
-    try:
-        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise OptionError("data", ArrayFile.path, f"array {name}: is not an array: {first_line(error)}") from None
-    if array.dtype.kind not in "biufUS":
-        reason = f"array {name}: has the type {array.dtype}; must have numbers or texts; files are {FORMS}"
-        raise OptionError("data", ArrayFile.path, reason)
-    return array
+    def read(self, name: str, missing: bool = False) -> Column:
+        """Return an array as a column."""
+        array, place = self._arrays[name], f"array {name}"
+        if isinstance(array, np.ndarray):
+            return column_of(array, name, self.path)
+        for number, row in enumerate(array):
+            if row.ndim not in (1, 2) or row.shape[1:] != array[0].shape[1:]:
+                reason = f"has the shape {row.shape}; must be (steps,) or (steps, X), as row 0"
+                raise OptionError("data", self.path, f"{place}, row {number}: {reason}")
+        if not array:
+            raise OptionError("data", self.path, f"{place}: has no rows")
+        return Column(place, np.concatenate(array), np.array([len(row) for row in array]))
 
 
 class _ParquetPart(ParquetFile):
@@ -124,8 +140,8 @@ class _ParquetPart(ParquetFile):
     def __init__(self, file: ParquetFile, table: Any) -> None:
         self.path, self.names, self._table = file.path, file.names, table
 
-    def read(self, name: str) -> Column:
-        return self.convert(self._table.column(name).combine_chunks(), f"column {name}")
+    def read(self, name: str, missing: bool = False) -> Column:
+        return self.convert(self._table.column(name).combine_chunks(), f"column {name}", missing)
 
 
 class _Block(NamedTuple):

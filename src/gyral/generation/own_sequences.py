@@ -1,0 +1,105 @@
+"""Predictions for new sequences of a user's own, in pieces, so that files of any size can be read."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gyral.core.errors import OptionError
+from gyral.data.batching import IGNORED, SortedBatches
+from gyral.data.sequences.examples import Sequences, SplitExamples
+from gyral.data.sequences.new import SPLIT, read_new
+from gyral.data.sequences.pieces import read_pieces
+from gyral.tasks.predicted import Tables, class_columns, metrics_of
+from gyral.tasks.sequences import SequencesTask
+
+
+def predict_sequences(task: SequencesTask, data: Any) -> Tables:
+    """Sequences: a .csv, .tsv, .npz, .parquet, .jsonl or .json file with the columns of the inputs of the run.
+
+    A row has the name or the number of its sequence and, with a target per step, of its step; the predicted class and
+    the probability of each class, or the predicted values in the units of the targets; and the target, if there is one.
+
+    Args:
+        task: a trained task.
+        data: path of a file, a data frame, or arrays; see `gyral.data.sequences.pieces.read_pieces`.
+
+    Raises:
+        OptionError: the data cannot be read, has other columns than those of the run, or values that cannot be used.
+    """
+    schema = task.data.sequences.schema
+    count, is_labelled = 0, False
+    for piece in read_pieces(data, schema):
+        try:
+            sequences, is_labelled = read_new(piece.file, schema)
+        except OptionError as error:
+            if piece.first:
+                reason = f"{error.reason} (rows are counted from row {piece.first:,} of the file)"
+                raise OptionError(error.option, error.value, reason) from None
+            raise
+        task.reserve(int(sequences.lengths.max()))
+        outputs = _outputs(task, sequences, is_labelled)
+        yield _table(sequences, outputs, is_labelled, count)
+        count += len(sequences.lengths)
+    return metrics_of(task, is_labelled)
+
+
+def _outputs(task: SequencesTask, sequences: Sequences, is_labelled: bool) -> Tensor:
+    """Return the outputs of all sequences, (N, …), or of all their steps, (S, …), and count their metrics."""
+    batches = SortedBatches(SplitExamples(sequences, SPLIT), task.data.batch_size, longest_first=True)
+    parts = []
+    for batch in batches:
+        batch = task.transfer_batch_to_device(batch, task.device, 0)
+        outputs = task(batch)
+        if is_labelled:
+            task.metrics.update(outputs, batch, task.loss(outputs, batch))
+        if sequences.per_step and batch.lengths is not None:
+            outputs = outputs[torch.arange(outputs.shape[1], device=task.device) < batch.lengths[:, None]]
+        parts.append((outputs.flatten(0, 1) if sequences.per_step and batch.lengths is None else outputs).cpu())
+    order = batches.order
+    if sequences.per_step:
+        order = np.concatenate([np.arange(start, start + length) for start, length in _spans(sequences, order)])
+    sorted_outputs = torch.cat(parts)
+    outputs = torch.empty_like(sorted_outputs)
+    outputs[torch.from_numpy(order)] = sorted_outputs
+    return outputs
+
+
+def _spans(sequences: Sequences, rows: np.ndarray) -> Any:
+    return zip(sequences.starts[rows].tolist(), sequences.lengths[rows].tolist(), strict=True)
+
+
+def _table(sequences: Sequences, outputs: Tensor, is_labelled: bool, first: int) -> dict[str, Any]:
+    """Return the table of predictions.
+
+    Args:
+        sequences: the sequences.
+        outputs: their outputs, one for each sequence or step.
+        is_labelled: whether the table has the targets.
+        first: the number of the first sequence.
+    """
+    schema, lengths = sequences.schema, sequences.lengths
+    names: Any = np.array(sequences.names) if sequences.names else np.arange(first, first + len(lengths))
+    columns = {schema.sequence or "row": np.repeat(names, lengths) if sequences.per_step else names}
+    if sequences.per_step:
+        columns["step"] = np.concatenate([np.arange(length) for length in lengths])
+    if schema.target_size is None:
+        predicted = class_columns(outputs, schema.labels)
+        targets = [[schema.labels[each] if each != IGNORED else "" for each in sequences.targets.tolist()]]
+        heads: Sequence[str] = ("target",)
+    else:
+        heads = ("target",) if schema.target_size == 1 else _target_names(schema.targets, schema.target_size)
+        values = outputs.float().numpy()
+        targets = [*sequences.targets.T]
+        ends = [head.removeprefix("target") for head in heads]
+        predicted = {f"prediction{end}": values[:, place] for place, end in enumerate(ends)}
+    if is_labelled:
+        predicted = {**predicted, **dict(zip(heads, targets, strict=True))}
+    return {**{name if name not in predicted else "sequence": column for name, column in columns.items()}, **predicted}
+
+
+def _target_names(targets: Sequence[str], size: int) -> list[str]:
+    """Return the heads of several targets: the names of their columns, or numbers for the values of one column."""
+    return [f"target_{name}" for name in (targets if len(targets) == size else range(size))]
