@@ -109,3 +109,15 @@ def test_a_sequence_longer_than_the_memory(sequence: str, said: str | None) -> N
         with pytest.raises(OptionError) as raised:
             list(answer_sequence(task, sequence=sequence))
         assert str(raised.value) == f"sequence={sequence}: {said}, and the memory of the model holds 9"
+
+
+def test_sequences_of_a_file_have_predictions(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "programs.txt").write_text("f=3184;print((f-29))\n\nprint(7)\n")
+    outcome = invoke(f"run={run}", f"data={tmp_path}/programs.txt", entry="predict")
+    assert outcome.status == 0, outcome.err
+    head, first, second = (line.split(",") for line in outcome.out.splitlines())
+    assert head == ["row", "sequence", "prediction", "target"]
+    assert [first[1], first[3], second[0], second[3]] == ["f=3184;print((f-29))", "3155", "1", "7"]
+    (tmp_path / "programs.txt").write_text("print(7)\nprint(\n")
+    error = invoke(f"run={run}", f"data={tmp_path}/programs.txt", entry="predict").error
+    assert error.startswith(f"data={tmp_path}/programs.txt: line 2: print(: ")

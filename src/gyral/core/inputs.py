@@ -123,17 +123,25 @@ def read_lines(option: str, value: Any) -> Iterator[str]:
     """Yield the lines of a text file in UTF-8 as they arrive, or of standard input if the value is "-".
 
     Args:
-        option, value: see `open_input`.
+        option, value: see `open_input`. Lines in memory are yielded as they are.
 
     Raises:
         OptionError: the file cannot be read, or a line is not UTF-8.
     """
+    if not isinstance(value, str | os.PathLike):
+        yield from value
+        return
     with nullcontext(sys.stdin.buffer) if value == "-" else open_input(option, value) as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 yield decode(line)
             except UnicodeDecodeError as error:
                 raise OptionError(option, value, f"line {number}: is not UTF-8: {error.reason}") from None
+
+
+def source_of(value: Any) -> Any:
+    """Return what names the lines of `read_lines` in errors: the path of the file, or the word lines."""
+    return value if isinstance(value, str | os.PathLike) else "lines"
 
 
 def decode(content: bytes, encoding: str = "utf-8") -> str:

@@ -2,11 +2,10 @@
 
 import logging
 from collections.abc import Iterator
-from os import PathLike
 from typing import Any
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import excerpt, path_of, read_lines
+from gyral.core.inputs import excerpt, path_of, read_lines, source_of
 from gyral.generation.memory_page import Answered, write_page
 from gyral.models.memory_trace import memory_cells, trace_memory
 from gyral.tasks.answer import Answer, AnswerTask
@@ -52,19 +51,19 @@ def predict_answers(task: AnswerTask, data: Any) -> Tables:
     Raises:
         OptionError: the file cannot be read, is empty, or has a line that is not a sequence of the task.
     """
-    lines = read_lines("data", data) if isinstance(data, str | PathLike) else data
+    lines = read_lines("data", data)
     row = 0
     for number, line in enumerate(lines, start=1):
         if text := line.strip():
             try:
                 answer = task.answer(text)
             except OptionError as error:
-                raise OptionError("data", data, f"line {number}: {excerpt([text])}: {error.reason}") from None
+                raise OptionError("data", source_of(data), f"line {number}: {excerpt([text])}: {error.reason}") from None
             given, right = ([task.decode(each)] for each in (answer.given, answer.right))
             yield {"row": [row], "sequence": [text], "prediction": given, "target": right}
             row += 1
     if not row:
-        raise OptionError("data", data, "is empty; must have a sequence on each line")
+        raise OptionError("data", source_of(data), "is empty; must have a sequence on each line")
     return {}
 
 

@@ -2,7 +2,6 @@
 
 import math
 from itertools import islice
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import read_lines
+from gyral.core.inputs import read_lines, source_of
 from gyral.data.batching import IGNORED, pad_rows
 from gyral.generation.text import start_token
 from gyral.tasks.predicted import Tables
@@ -32,13 +31,13 @@ def predict_texts(task: TextTask, data: Any) -> Tables:
         OptionError: the file cannot be read or is empty.
         UserError: a text has a symbol that is not in the vocabulary.
     """
-    lines = read_lines("data", data) if isinstance(data, str | PathLike) else iter(data)
+    lines = read_lines("data", data)
     vocabulary = task.data.corpus.vocabulary
     first = np.array([start_token(task.data.corpus)])  # which an empty text is read as
     row, total, count = 0, 0.0, 0
     while block := [line.rstrip("\r\n") for line in islice(lines, task.data.eval_batch_size)]:
         symbols = [vocabulary.segment(text) for text in block]
-        places = (f"data={data}, line {number}" for number in range(row + 1, row + 1 + len(block)))
+        places = (f"data={source_of(data)}, line {number}" for number in range(row + 1, row + 1 + len(block)))
         encoded = [vocabulary.encode(*each) if each[0] else first for each in zip(symbols, places, strict=True)]
         losses, last = read_texts(task, encoded)
         best = last.softmax(dim=-1).max(dim=-1)
@@ -56,7 +55,7 @@ def predict_texts(task: TextTask, data: Any) -> Tables:
         }
         row += len(block)
     if not row:
-        raise OptionError("data", data, "is empty; must have a text on each line")
+        raise OptionError("data", source_of(data), "is empty; must have a text on each line")
     if not count:
         return {}
     return {"loss": total / count, "bits": total / count / math.log(2), "perplexity": math.exp(total / count)}

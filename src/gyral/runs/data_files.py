@@ -164,6 +164,20 @@ def check_digests(values: Mapping[str, Any], saved: Mapping[str, str], directory
         raise OptionError(key, owner[name], f"{fault}; name their place by {key}=<path>")
 
 
+def absent_data(values: Mapping[str, Any], saved: Mapping[str, str]) -> list[str]:
+    """Return the keys of the options of a configuration whose data do not exist, among those with a digest."""
+    owners = {key: _owner(values, key) for key in saved if key != WEIGHTS}
+    return [key for key, (owner, name) in owners.items() if owner and owner[name] and not _content(key, owner[name])]
+
+
+def has_other_content(place: str, digest: str) -> bool:
+    """Return whether a path is that of existing data with another digest."""
+    from gyral.core.digests import digest_of
+
+    content = files_of(place)
+    return bool(content) and digest_of(content) != digest
+
+
 def foreign_options(values: Mapping[str, Any], saved: Mapping[str, str], directory: Path) -> dict[str, Any]:
     """Return the options of a saved configuration that name data which whoever saved it need not have had, by key.
 

@@ -29,9 +29,11 @@ from gyral.core.locks import lock_file
 from gyral.core.measures import LARGEST, Measure, Remark
 from gyral.core.progress import LogFile
 from gyral.runs.data_files import (
+    absent_data,
     check_digests,
     digests,
     foreign_options,
+    has_other_content,
     make_paths_absolute,
     relocate,
     with_saved_paths,
@@ -117,6 +119,14 @@ class Run:
             return {}
         found = foreign_options(plain_values(self.config), self._digests(), self.directory)
         return {key: value for key, value in found.items() if key not in self.given}
+
+    def has_data(self) -> bool:
+        """Return whether the data with which the run has started exist, whatever their contents."""
+        return not absent_data(plain_values(self.config), self._digests())
+
+    def has_other_content(self, key: str, place: str) -> bool:
+        """Return whether an option of the run's data has a digest, and an existing place has other contents."""
+        return key in self._digests() and has_other_content(place, self._digests()[key])
 
     def _digests(self) -> dict[str, str]:
         """Return the digests of the data with which the run has started; a run of an earlier version has none."""

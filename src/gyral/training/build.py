@@ -398,8 +398,10 @@ def load(
 ) -> Task:
     """Return the trained task of a run in eval mode, on the device that the run's trainer uses.
 
-    `task.model(inputs)` are the predictions for own inputs, and `task.predict(batch)` those for a batch of
-    `task.data.loader("test")`, which `task.render` draws.
+    `task.predict(data)` are the predictions for inputs of your own, such as arrays, a data frame or the path of a file,
+    and `task.predict(batch)` those for a batch of `task.data.loader("test")`, which `task.render` draws.
+
+    A run on your own sequences is loaded without the file of its data, too; then `task.data` has no examples.
 
     Args:
         directory: the run directory, or the run's record from `gyral.fit`; or a checkpoint that a trainer of Lightning
@@ -419,7 +421,8 @@ def load(
         run = with_data_at(run, data or {})
         run.check_data()
         return _load_task(run.config, path)[0]
-    return load_trained(with_data_at(load_run(path, trust), data or {}), checkpoint)[0]
+    run = with_data_at(load_run(path, trust), data or {})
+    return (load_trained if run.has_data() else load_for_inputs)(run, checkpoint)[0]
 
 
 def load_trained(run: Run, checkpoint: str) -> tuple[Task, int]:

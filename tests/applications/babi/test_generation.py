@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from gyral.applications.babi.batches import LEVELS
 from gyral.applications.babi.generation import answer, answer_story
 from gyral.core.errors import OptionError
 from gyral.data.babi.stories import Question, questions, write
-from tests.applications.babi.test_task import made
+from tests.applications.babi.test_task import made, scores
 from tests.faults.damages import OTHERS
 from tests.helpers.running import invoke
 
@@ -93,3 +94,21 @@ def test_a_story_that_cannot_be_answered_is_an_error_of_one_line(
     with pytest.raises(OptionError) as raised:
         list(answer_story(task, story=str(story)))
     assert str(raised.value).startswith(f"story={story}: {said}")
+
+
+def test_stories_of_a_file_have_predictions_and_the_metrics_of_the_test(tmp_path: Path) -> None:
+    task = made()
+    stories = task.data.babi.splits["test"]
+    (tmp_path / "stories.txt").write_text(write(stories))
+    frame = task.predict(tmp_path / "stories.txt")
+    expected = task.probabilities(list(questions(stories)))
+    assert frame.prediction.tolist() == [task.data.babi.classes[each] for each in expected.argmax(dim=-1).tolist()]
+    assert frame.probability.to_numpy() == pytest.approx(expected.amax(dim=-1).numpy(), abs=1e-6)
+    assert frame.target.tolist() == [question.answer for question in questions(stories)]
+    with torch.no_grad():
+        assert frame.attrs["metrics"] == pytest.approx(scores(task, "test", task))
+    unlabelled = task.predict(["Mary went to the garden.", "Where is Mary?"])
+    assert list(unlabelled) == ["row", "question", "prediction", "probability"]
+    assert "metrics" not in unlabelled.attrs
+    with pytest.raises(OptionError, match=r"question 1: has no answer, as earlier ones have"):
+        task.predict(["Mary ran.", "Where is Mary?\thall\t1", "Where is Mary?"])

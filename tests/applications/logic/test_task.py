@@ -78,6 +78,17 @@ def test_a_written_pair_is_answered_and_the_correct_relation_is_logged(caplog: p
         assert str(raised.value) == f"formulas={wrong}: {reason}"
 
 
+def test_pairs_of_formulas_have_predictions_and_metrics() -> None:
+    task = made()
+    frame = task.predict(["(a(or b)), a", "", "a, a"])
+    assert frame.target.tolist() == [">", "="]
+    expected = task.probabilities(["(", "a", "(", "or", "b", ")", ")"], ["a"]).numpy()
+    assert frame.filter(like="probability").iloc[0].to_numpy() == pytest.approx(expected, abs=1e-6)
+    assert frame.attrs["metrics"]["accuracy"] == pytest.approx((frame.prediction == frame.target).mean())
+    with pytest.raises(OptionError, match=r"^data=lines: line 2: must be two formulas with a comma between them"):
+        task.predict(["a, a", "b"])
+
+
 def test_a_run_logs_the_accuracies_by_operators_and_that_the_data_is_generated(tmp_path: Path) -> None:
     kept = [option for option in SMALL if not option.startswith(("task.", "trainer.", "callbacks.", "logger"))]
     steps = ("trainer.max_steps=2", "trainer.val_check_interval=2", "trainer.accelerator=cpu", "logger=csv")

@@ -197,3 +197,13 @@ def test_a_run_and_its_summaries_of_own_fields_are_the_same(summary_run: Path, t
     assert tests[0] == tests[1]
     made = [generate(directory, f"input={path}[:2]").out for path in (own, PAIRS)]
     assert made[0] == made[1] != ""
+
+
+def test_articles_have_predictions_and_rouge_if_they_have_summaries(summary_run: Path, trained: SummaryTask) -> None:
+    frame = trained.predict(f"{PAIRS}[{PARTS['test']}]")
+    kept = lines(summary_run / "summaries_test.jsonl")
+    assert frame.prediction.tolist()[:3] == [" ".join(line["summary"]) for line in kept]
+    assert frame.target.tolist()[:3] == [" ".join(line["reference"]) for line in kept]
+    assert set(frame.attrs["metrics"]) == {"rouge1", "rouge2", "rougeL"}
+    with pytest.raises(OptionError, match=r"^data=nowhere.jsonl: "):
+        trained.predict("nowhere.jsonl")

@@ -63,3 +63,17 @@ def test_a_file_that_is_not_utf8_is_refused(translation_run: Path, tmp_path: Pat
     (tmp_path / "given.txt").write_bytes(b"a\n\xffb\n")
     error = generate(translation_run, f"input={tmp_path}/given.txt").error
     assert error == f"input={tmp_path}/given.txt: is not UTF-8: byte 0xff in b'\\xffb\\n'"
+
+
+def test_sentences_of_a_file_have_predictions(
+    translation_run: Path, trained: TranslationTask, tmp_path: Path
+) -> None:
+    sources, translations = sentences(translation_run)
+    (tmp_path / "given.txt").write_text(f"{sources[0]}\n\n{sources[1]}\n")
+    outcome = invoke(f"run={translation_run}", f"data={tmp_path}/given.txt", entry="predict")
+    assert outcome.status == 0, outcome.err
+    assert [line.split(",")[0] for line in outcome.out.splitlines()] == ["row", "0", "1", "2"]
+    frame = trained.predict([sources[0], "", sources[1]])
+    assert frame.prediction.tolist() == [translations[0], "", translations[1]]
+    with pytest.raises(OptionError, match=r"data=lines: is empty; must have a sentence on each line"):
+        trained.predict([])

@@ -4,12 +4,11 @@ import logging
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from os import PathLike
 from typing import Any
 
 from gyral.applications.babi.task import BabiTask
 from gyral.core.errors import OptionError
-from gyral.core.inputs import read_lines
+from gyral.core.inputs import read_lines, source_of
 from gyral.core.measures import percent
 from gyral.data.babi.answers import answer_counts
 from gyral.data.babi.stories import Question, Sentence
@@ -62,17 +61,18 @@ def predict_answers(task: BabiTask, data: Any) -> Tables:
     Raises:
         OptionError: the file cannot be read, or contains no question.
     """
-    questions = read_questions(task, read_lines("data", data) if isinstance(data, str | PathLike) else data)
+    questions = read_questions(task, read_lines("data", data))
     row, is_labelled = 0, False
     while block := list(islice(questions, task.data.eval_batch_size)):
         batch = task.batch_of([question for _, question in block])
         logits = task(batch)
         answers = [question.answer for _, question in block]
-        if all(answers):
-            is_labelled = True
+        is_labelled = is_labelled or (not row and bool(answers[0]))
+        if is_labelled:
+            if "" in answers:
+                reason = f"question {row + answers.index('')}: has no answer, as earlier ones have"
+                raise OptionError("data", source_of(data), reason)
             task.metrics.update(logits, batch, task.loss(logits, batch))
-        elif is_labelled:
-            raise OptionError("data", data, f"question {row + answers.index('')}: has no answer, as earlier ones have")
         best = logits.argmax(dim=-1)
         columns = {
             "row": range(row, row + len(block)),
@@ -83,7 +83,7 @@ def predict_answers(task: BabiTask, data: Any) -> Tables:
         yield columns | ({"target": answers} if is_labelled else {})
         row += len(block)
     if not row:
-        raise OptionError("data", data, "has no question; a question ends with a question mark")
+        raise OptionError("data", source_of(data), "has no question; a question ends with a question mark")
     return metrics_of(task, is_labelled)
 
 

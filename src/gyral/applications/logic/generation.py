@@ -4,7 +4,6 @@ import logging
 import re
 from collections.abc import Iterator
 from itertools import islice
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from gyral.applications.logic.data.corpus import CLASSES
 from gyral.applications.logic.data.formulas import RELATIONS, relation, truth_table
 from gyral.applications.logic.task import LogicalInferenceTask
 from gyral.core.errors import OptionError
-from gyral.core.inputs import read_lines
+from gyral.core.inputs import read_lines, source_of
 from gyral.core.measures import percent
 from gyral.tasks.predicted import Tables, class_columns, metrics_of
 
@@ -54,10 +53,10 @@ def predict_relations(task: LogicalInferenceTask, data: Any) -> Tables:
     Raises:
         OptionError: the file cannot be read, is empty, or has a line that is not two formulas.
     """
-    given = read_lines("data", data) if isinstance(data, str | PathLike) else data
+    given = read_lines("data", data)
     numbered, row = ((number, line) for number, line in enumerate(given, start=1) if line.strip()), 0
     while block := list(islice(numbered, task.data.eval_batch_size)):
-        parsed = [parse_pair(line, "data", data, f"line {number}: ") for number, line in block]
+        parsed = [parse_pair(line, "data", source_of(data), f"line {number}: ") for number, line in block]
         pairs = [(*(" ".join(tokens) for tokens in parts), right) for parts, right in parsed]
         text = "\n".join("\t".join((right, first, second)) for first, second, right in pairs)
         encoded = corpus.encode(text, 0, "data")
@@ -69,7 +68,7 @@ def predict_relations(task: LogicalInferenceTask, data: Any) -> Tables:
         yield columns | class_columns(logits, CLASSES) | {"target": targets}
         row += len(block)
     if not row:
-        raise OptionError("data", data, "is empty; must have two formulas with a comma between them on each line")
+        raise OptionError("data", source_of(data), "is empty; must have two formulas with a comma between them on each line")
     return metrics_of(task, is_labelled=True)
 
 

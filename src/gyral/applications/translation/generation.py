@@ -5,14 +5,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from gyral.applications.translation.task import TranslationTask
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
-from gyral.core.inputs import open_input, read_lines
+from gyral.core.inputs import open_input, read_lines, source_of
 from gyral.tasks.predicted import Tables
 
 log = logging.getLogger(__name__)
@@ -70,7 +69,7 @@ def predict_translations(task: TranslationTask, data: Any) -> Tables:
     Raises:
         OptionError: the file cannot be read, or is empty.
     """
-    given = read_lines("data", data) if isinstance(data, str | PathLike) else data
+    given = read_lines("data", data)
     lines, row = (" ".join(line.split()) for line in given), 0
     while block := list(islice(lines, task.data.eval_batch_size)):
         sentences = [line for line in block if line]
@@ -84,7 +83,7 @@ def predict_translations(task: TranslationTask, data: Any) -> Tables:
         }
         row += len(block)
     if not row:
-        raise OptionError("data", data, "is empty; must have a sentence on each line")
+        raise OptionError("data", source_of(data), "is empty; must have a sentence on each line")
     return {}
 
 

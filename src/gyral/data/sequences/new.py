@@ -1,6 +1,7 @@
 """New sequences for a trained model: inputs of a file, with or without targets."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,6 +27,8 @@ def read_new(file: ColumnFile, schema: Schema) -> tuple[Sequences, bool]:
     Raises:
         OptionError: the file has other columns, or values that cannot be used.
     """
+    if file.kind == "array" and schema.sequence not in file.names:  # a row of the arrays has a whole sequence
+        schema = replace(schema, sequence=None, time=None)
     _check_columns(file, schema)
     found = read_inputs(
         file,

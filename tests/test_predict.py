@@ -1,0 +1,269 @@
+"""`gyral predict`, `gyral evaluate data=…` and `task.predict`: new sequences of a user's own, and what is written."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import gyral
+from gyral.core.errors import OptionError
+from gyral.data.sequences import pieces
+from gyral.generation.tables import SUFFIXES
+from tests.helpers.running import build_task, invoke
+from tests.helpers.sequences import sequences_file
+
+LABELS = ["=rest", "run", "walk"]
+RUN = (
+    *("task=sequences", "task.sequence=person", "task.time=second", "task.inputs=[x,y]", "task.targets=movement"),
+    *("model=gru", "model.cell.hidden_size=4", "trainer=cpu", "trainer.max_steps=6", "trainer.val_check_interval=6"),
+    *("logger=none", "threads=1", "~callbacks.progress_bar", "task.batch_size=16"),
+)
+
+
+class Trained(NamedTuple):
+    """A run of a few steps on sequences of two sensors, whose training file is gone, and what it has said.
+
+    Attributes:
+        directory: the run directory.
+        frame: the rows of the training file.
+        said: the standard output of the training.
+        metrics: the metrics of `gyral evaluate` on the test split.
+        outputs: the probabilities of the sequences of the test split, by the names of these sequences.
+    """
+
+    directory: Path
+    frame: pd.DataFrame
+    said: str
+    metrics: dict[str, float]
+    outputs: dict[str, np.ndarray]
+
+    @property
+    def new(self) -> pd.DataFrame:
+        """The inputs of the test split, without the targets."""
+        return self.frame[self.frame.split == "test"][["person", "second", "x", "y"]]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("sequences")
+    generator = np.random.default_rng(0)
+    parts = []
+    for person in range(30):
+        steps = int(generator.integers(20, 60))
+        x, y = generator.normal(size=(2, steps)).round(3) + person % 3
+        split = ["train", "train", "train", "val", "test"][person // 3 % 5]
+        names = {"person": f"p{person}", "movement": LABELS[person % 3], "split": split}
+        parts.append(pd.DataFrame({**names, "second": np.arange(steps), "x": x, "y": y}))
+    frame = pd.concat(parts, ignore_index=True)
+    file, directory = folder / "train.csv", folder / "run"
+    frame.to_csv(file, index=False)
+    outcome = invoke(*RUN, f"task.data={file}", f"hydra.run.dir={directory}")
+    assert outcome.status == 0, outcome.err
+    assert invoke(f"run={directory}", f"save={folder / 'test.json'}", entry="evaluate").status == 0
+    metrics = json.loads((folder / "test.json").read_text())["numbers"]
+    task = gyral.load(directory)
+    people = [f"p{person}" for person in range(30) if person // 3 % 5 == 4]
+    loader: Any = task.data.loader("test")
+    with torch.no_grad():
+        probabilities = torch.cat([task(batch).softmax(dim=-1) for batch in loader]).numpy()
+    outputs = dict(zip(people, probabilities[np.argsort(loader.order)], strict=True))
+    file.unlink()
+    return Trained(directory, frame, outcome.out, metrics, outputs)
+
+
+def predict(trained: Trained, data: Path, save: Path) -> list[dict[str, str]]:
+    outcome = invoke(f"run={trained.directory}", f"data={data}", f"save={save}", entry="predict")
+    assert outcome.status == 0, outcome.err
+    with save.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_predictions_equal_the_outputs_of_the_test_without_targets_and_training_data(
+    trained: Trained, tmp_path: Path
+) -> None:
+    trained.new.to_csv(tmp_path / "new.csv", index=False)
+    rows = predict(trained, tmp_path / "new.csv", tmp_path / "out.csv")
+    assert list(rows[0]) == ["person", "prediction", *(f"probability_{label}" for label in LABELS)]
+    assert [row["person"] for row in rows] == list(trained.outputs)
+    for row in rows:
+        expected = trained.outputs[row["person"]]
+        found = [float(row[f"probability_{label}"]) for label in LABELS]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+        assert row["prediction"].lstrip("'") == LABELS[int(expected.argmax())]
+    on_terminal = invoke(f"run={trained.directory}", f"data={tmp_path / 'new.csv'}", entry="predict")
+    assert on_terminal.out == (tmp_path / "out.csv").read_text()
+    assert "6 predictions" in on_terminal.err
+
+
+def test_a_file_with_targets_has_the_metrics_of_the_test(trained: Trained, tmp_path: Path) -> None:
+    labelled = trained.frame[trained.frame.split == "test"].drop(columns="split")
+    labelled.to_csv(tmp_path / "labelled.csv", index=False)
+    rows = predict(trained, tmp_path / "labelled.csv", tmp_path / "out.csv")
+    assert [row["target"].lstrip("'") for row in rows] == labelled.groupby("person", sort=False).movement.first().tolist()
+    for option in ("data", "task.data"):
+        words = (f"{option}={tmp_path / 'labelled.csv'}", f"save={tmp_path / 'metrics.json'}")
+        outcome = invoke(f"run={trained.directory}", *words, entry="evaluate")
+        assert outcome.status == 0, outcome.err
+        numbers = json.loads((tmp_path / "metrics.json").read_text())["numbers"]
+        assert set(numbers) == {"test/loss", "test/accuracy"}
+        assert numbers == pytest.approx({name: trained.metrics[name] for name in numbers}, abs=1e-6)
+    frame = gyral.load(trained.directory).predict(labelled)
+    assert frame.attrs["metrics"] == pytest.approx({"loss": numbers["test/loss"], "accuracy": numbers["test/accuracy"]})
+
+
+def sources(trained: Trained, folder: Path) -> dict[str, Any]:
+    """Return the new sequences of a run in every form that is read."""
+    new, columns = trained.new, ["x", "y"]
+    groups = [group[columns].to_numpy() for _, group in new.groupby("person", sort=False)]
+    longest = max(map(len, groups))
+    padded = np.zeros((len(groups), longest, 2))
+    for row, group in enumerate(groups):
+        padded[row, : len(group)] = group
+    new.sort_values("second", kind="stable").to_csv(folder / "mixed.csv", index=False)
+    new.to_csv(folder / "new.csv.gz", index=False)
+    new.to_parquet(folder / "new.parquet", row_group_size=50)
+    new.to_json(folder / "new.jsonl", orient="records", lines=True)
+    np.savez(folder / "new.npz", **{name: new[name].to_numpy(str if name == "person" else float) for name in new})
+    files = {name: folder / name for name in ("mixed.csv", "new.csv.gz", "new.parquet", "new.jsonl", "new.npz")}
+    return {**files, "frame": new, "list": groups, "tensors": [torch.tensor(group) for group in groups]}
+
+
+def test_files_frames_arrays_and_tensors_have_the_same_predictions(trained: Trained, tmp_path: Path) -> None:
+    task = gyral.load(trained.directory)
+    for name, data in sources(trained, tmp_path).items():
+        frame = task.predict(data)
+        found = frame[[f"probability_{label}" for label in LABELS]].to_numpy()
+        np.testing.assert_allclose(found, list(trained.outputs.values()), atol=1e-6, err_msg=name)
+        assert "metrics" not in frame.attrs
+
+
+def test_large_files_are_read_in_pieces_of_whole_sequences(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, task = sources(trained, tmp_path), gyral.load(trained.directory)
+    monkeypatch.setattr(pieces, "CELLS", 300)
+    monkeypatch.setattr(pieces, "BLOCK", 30)
+    trained.new.to_csv(tmp_path / "new.csv", index=False)
+    for name in ("new.csv", "new.csv.gz", "new.parquet", "new.jsonl", "frame"):
+        tables = list(task.predictions(files.get(name, tmp_path / name)))
+        assert len(tables) > 2, name
+        found = np.concatenate([table["probability_walk"] for table in tables])
+        np.testing.assert_allclose(found, [each[2] for each in trained.outputs.values()], atol=1e-6, err_msg=name)
+    with pytest.raises(OptionError, match=r"mixed\.csv: the rows of the sequence p\d+ are not next to each other"):
+        task.predict(tmp_path / "mixed.csv")
+    wrong = trained.new.reset_index(drop=True).astype({"x": str})
+    wrong.loc[len(wrong) - 1, "x"] = "much"
+    with pytest.raises(OptionError, match=r"column x, row \d+: much; must be .* counted from row \d+ of the file\)"):
+        task.predict(wrong)
+
+
+def test_predictions_are_written_in_every_form_completely_or_not_at_all(trained: Trained, tmp_path: Path) -> None:
+    new = tmp_path / "new.csv"
+    trained.new.to_csv(new, index=False)
+    rows = predict(trained, new, tmp_path / "out.csv")
+    for suffix, read in ((".json", pd.read_json), (".jsonl", lambda path: pd.read_json(path, lines=True))):
+        assert invoke(f"run={trained.directory}", f"data={new}", f"save={tmp_path}/out{suffix}", entry="predict").status == 0
+        assert read(tmp_path / f"out{suffix}").astype(str).person.tolist() == [row["person"] for row in rows]
+    assert invoke(f"run={trained.directory}", f"data={new}", f"save={tmp_path}/out.parquet", entry="predict").status == 0
+    frame = pd.read_parquet(tmp_path / "out.parquet")
+    assert frame.prediction.tolist() == [row["prediction"].removeprefix("'") for row in rows]
+    before = (tmp_path / "out.csv").read_bytes()
+    new.write_text(new.read_text() + "p99,0,1.5,much\n")
+    outcome = invoke(f"run={trained.directory}", f"data={new}", f"save={tmp_path}/out.csv", entry="predict")
+    assert "much; must be a number" in outcome.error
+    assert (tmp_path / "out.csv").read_bytes() == before
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_spreadsheet_takes_no_cell_for_a_formula(trained: Trained, tmp_path: Path) -> None:
+    named = trained.new.replace({"person": {name: f"=cmd|{name}" for name in trained.outputs}})
+    named.to_csv(tmp_path / "new.csv", index=False)
+    outcome = invoke(f"run={trained.directory}", f"data={tmp_path}/new.csv", entry="predict")
+    rows = list(csv.reader(outcome.out.splitlines()))
+    assert len(rows) == 1 + len(trained.outputs)
+    assert all(row[0].startswith("'=cmd") for row in rows[1:])
+    assert not [cell for row in rows for cell in row if cell.startswith(("=", "+", "@"))]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        ("", "is empty; must have the names of the columns in its first line"),
+        ("person,second,x,y\n", "has no rows below the names of the columns"),
+        ("person,second,x,z\np1,0,1.5,2.5\n", "has no column y, an input of the run; it has person, second, x, z"),
+        ("second,x,y\n0,1.5,2.5\n", "has no column person, the sequence of the run; it has second, x, y"),
+        ("person,second,x,y\np1,0,1.5,\np1,1,1.5,2.5\n", "column y, row 0: is empty; must have a number"),
+        (
+            "person,second,x,y,movement\np1,0,1.5,2.5,fly\n",
+            "column movement, row 0: fly; not a class of the run, which has =rest, run, walk",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_an_error_of_one_line(
+    trained: Trained, tmp_path: Path, content: str | None, said: str
+) -> None:
+    data = tmp_path / "new.csv"
+    if content is not None:
+        data.write_text(content)
+    outcome = invoke(f"run={trained.directory}", f"data={data}", f"save={tmp_path}/out.csv", entry="predict")
+    assert outcome.error.startswith(f"data={data}: {said}")
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_options_that_cannot_be_used_are_errors_of_one_line(trained: Trained, tmp_path: Path) -> None:
+    data = tmp_path / "new.csv"
+    trained.new.to_csv(data, index=False)
+    bare = tmp_path / "bare"
+    shutil.copytree(trained.directory, bare, ignore=shutil.ignore_patterns("checkpoints"))
+    run, given = f"run={trained.directory}", f"data={data}"
+    for words, said in (
+        ((given,), "run=<nothing>: must be a run directory"),
+        ((run,), "data=<nothing>: must be a file with inputs"),
+        ((f"run={bare}", given), "has no checkpoint; it was stopped before its first one"),
+        ((run, given, f"save={data}"), "is the file with the inputs; choose another one"),
+        ((run, given, "save=out.txt"), f"save=out.txt: must end in one of {', '.join(SUFFIXES)}"),
+        ((run, given, "svae=out.csv"), "svae=out.csv: no such option; allowed: run, data, save, checkpoint, trust"),
+    ):
+        assert said in invoke(*words, entry="predict").error
+    assert "has no targets, without which there are no metrics" in invoke(run, given, entry="evaluate").error
+
+
+def test_help_and_the_end_of_training_tell_how_to_predict(trained: Trained) -> None:
+    assert f"predict run={trained.directory} data=new.csv" in trained.said
+    help_text = invoke(f"run={trained.directory}", "--help", entry="predict").out
+    assert "Sequences: a .csv, .tsv, .npz, .parquet, .jsonl or .json file" in help_text
+
+
+@pytest.mark.parametrize(
+    ("options", "columns"),
+    [
+        ({"targets": "a"}, ["row", "step", "prediction"]),
+        ({"targets": ["a", "b"]}, ["row", "step", "prediction_a", "prediction_b"]),
+        ({"inputs": "tokens", "targets": "classes"}, ["row", "prediction", *(f"probability_{n}" for n in range(3))]),
+    ],
+)
+def test_steps_real_values_and_tokens_are_predicted(options: dict[str, Any], columns: list[str]) -> None:
+    task = build_task("task=sequences", "model=gru", "model.cell.hidden_size=4", data=str(sequences_file()), **options)
+    with np.load(sequences_file()) as content:
+        file = dict(content)
+    arrays = {name: file[name] for name in ("inputs", "lengths", "tokens")}
+    frame = task.predict(arrays)
+    assert list(frame) == columns
+    sequences = task.data.sequences
+    batch = sequences.batch(np.arange(len(sequences.lengths)))
+    with torch.no_grad():
+        outputs = task.eval()(batch)
+    expected = outputs.softmax(dim=-1) if sequences.classes else outputs[torch.arange(6) < batch.lengths[:, None]]
+    found = frame[[name for name in columns if name.startswith("prob" if sequences.classes else "pred")]].to_numpy()
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-6)
+    labelled = task.predict({**arrays, **{name: file[name] for name in ("a", "b", "classes")}})
+    assert labelled.attrs["metrics"]["loss"] == pytest.approx(float(task.loss(outputs, batch)), rel=1e-5)
+    assert len(labelled) == (int(batch.lengths.sum()) if sequences.per_step else len(batch.inputs))
+    assert torch.equal(task.predict(batch), task.objective.predict(task(batch)))
