@@ -105,7 +105,9 @@ def test_a_file_with_targets_has_the_metrics_of_the_test(trained: Trained, tmp_p
     labelled = trained.frame[trained.frame.split == "test"].drop(columns="split")
     labelled.to_csv(tmp_path / "labelled.csv", index=False)
     rows = predict(trained, tmp_path / "labelled.csv", tmp_path / "out.csv")
-    assert [row["target"].lstrip("'") for row in rows] == labelled.groupby("person", sort=False).movement.first().tolist()
+    assert [row["target"].lstrip("'") for row in rows] == labelled.groupby(
+        "person", sort=False
+    ).movement.first().tolist()
     for option in ("data", "task.data"):
         words = (f"{option}={tmp_path / 'labelled.csv'}", f"save={tmp_path / 'metrics.json'}")
         outcome = invoke(f"run={trained.directory}", *words, entry="evaluate")
@@ -167,10 +169,11 @@ def test_predictions_are_written_in_every_form_completely_or_not_at_all(trained:
     new = tmp_path / "new.csv"
     trained.new.to_csv(new, index=False)
     rows = predict(trained, new, tmp_path / "out.csv")
-    for suffix, read in ((".json", pd.read_json), (".jsonl", lambda path: pd.read_json(path, lines=True))):
-        assert invoke(f"run={trained.directory}", f"data={new}", f"save={tmp_path}/out{suffix}", entry="predict").status == 0
-        assert read(tmp_path / f"out{suffix}").astype(str).person.tolist() == [row["person"] for row in rows]
-    assert invoke(f"run={trained.directory}", f"data={new}", f"save={tmp_path}/out.parquet", entry="predict").status == 0
+    for suffix in (".json", ".jsonl", ".parquet"):
+        words = (f"data={new}", f"save={tmp_path}/out{suffix}")
+        assert invoke(f"run={trained.directory}", *words, entry="predict").status == 0
+    for found in (pd.read_json(tmp_path / "out.json"), pd.read_json(tmp_path / "out.jsonl", lines=True)):
+        assert found.person.tolist() == [row["person"] for row in rows]
     frame = pd.read_parquet(tmp_path / "out.parquet")
     assert frame.prediction.tolist() == [row["prediction"].removeprefix("'") for row in rows]
     before = (tmp_path / "out.csv").read_bytes()

@@ -23,7 +23,14 @@ from gyral.runs.evaluation_report import EvaluationReport, Request, output_file
 from gyral.runs.names import model_name
 from gyral.runs.summary import print_metrics
 
-OWN = ("run", "split", "data", "checkpoint", "save", "trust")  # the other options are those that the task of the run offers
+OWN = (
+    "run",
+    "split",
+    "data",
+    "checkpoint",
+    "save",
+    "trust",
+)  # the other options are those that the task of the run offers
 
 
 def evaluate(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, float]:

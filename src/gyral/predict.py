@@ -9,7 +9,6 @@ import logging
 from collections.abc import Mapping
 from inspect import getdoc
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 

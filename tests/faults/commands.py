@@ -81,6 +81,7 @@ def lines(command: str, run: Path) -> list[Line]:
         "train": TRAIN,
         "evaluate": (f"run={run}",),
         "generate": (f"run={run}",),
+        "predict": (f"run={run}",),
         "report": (f"sweep={run.parent}",),
     }
     base = usual.get(command, ())

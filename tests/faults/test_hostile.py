@@ -24,6 +24,7 @@ COMMANDS = {
     "train": ("train", "resume=run"),
     "evaluate": ("evaluate", "run=run"),
     "generate": ("generate", "run=run", "prompt=a", "length=1"),
+    "predict": ("predict", "run=run", "data=run/config.yaml"),
     "figure": ("report", "figure=loss_line", "run=run"),
     "table": ("report", "sweep=."),
     "load": (),

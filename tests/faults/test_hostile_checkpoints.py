@@ -22,6 +22,7 @@ COMMANDS = {
     "train": ("resume=run", "trainer.max_steps=8"),
     "evaluate": ("run=run", "checkpoint=last"),
     "generate": ("run=run", "checkpoint=last", "prompt=a", "length=1"),
+    "predict": ("run=run", "checkpoint=last", "data=run/config.yaml"),
     "load": (),
 }
 CASES = [

@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "the same directory": ("train", *SMALL_COPY, "model=gru", "hydra.run.dir=run"),
     "evaluate": ("evaluate", "run=run"),
     "generate": ("generate", "run=run"),
+    "predict": ("predict", "run=run", "data=run/config.yaml"),
     "figure": ("report", "figure=loss_line", "run=run"),
     "table": ("report", "sweep=."),
     "migrate": ("migrate", "."),

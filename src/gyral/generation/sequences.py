@@ -58,7 +58,9 @@ def predict_answers(task: AnswerTask, data: Any) -> Tables:
             try:
                 answer = task.answer(text)
             except OptionError as error:
-                raise OptionError("data", source_of(data), f"line {number}: {excerpt([text])}: {error.reason}") from None
+                raise OptionError(
+                    "data", source_of(data), f"line {number}: {excerpt([text])}: {error.reason}"
+                ) from None
             given, right = ([task.decode(each)] for each in (answer.given, answer.right))
             yield {"row": [row], "sequence": [text], "prediction": given, "target": right}
             row += 1

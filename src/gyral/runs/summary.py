@@ -131,9 +131,7 @@ def relative_path(directory: Path) -> Path:
     return directory.relative_to(here) if directory.is_relative_to(here) else directory
 
 
-def print_metrics(
-    title: str, metrics: dict[str, float], measures: Iterable[Measure], to_error: bool = False
-) -> None:
+def print_metrics(title: str, metrics: dict[str, float], measures: Iterable[Measure], to_error: bool = False) -> None:
     """Print the metrics of an evaluation as reports do; gyral evaluate save=….json writes all digits.
 
     Args:

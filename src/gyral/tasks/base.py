@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from os import PathLike
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import torch
 from pytorch_lightning import LightningModule
@@ -25,7 +25,9 @@ from gyral.tasks.data_module import SplitData
 from gyral.tasks.metrics import Metrics
 from gyral.tasks.objective import Classification, Objective
 from gyral.tasks.optimization import Optimization, OptimizerFactory, SchedulerFactory
-from gyral.tasks.predicted import Predictions, Tables
+
+if TYPE_CHECKING:
+    from gyral.tasks.predicted import Predictions
 
 
 class ModelFactory(Protocol):
@@ -180,7 +182,7 @@ class Task(LightningModule, ABC, Generic[Data]):
             return self.predictions(batch).frame()
         return self.objective.predict(self(batch))
 
-    def predictions(self, data: Any) -> Predictions:
+    def predictions(self, data: Any) -> "Predictions":
         """Return the predictions for inputs of your own, which are made piece by piece while they are read.
 
         Args:
@@ -191,18 +193,10 @@ class Task(LightningModule, ABC, Generic[Data]):
         """
         if not self.predictor:
             raise OptionError("data", str(data)[:60], f"{type(self).__name__} predicts nothing for inputs of your own")
-        module, _, name = self.predictor.rpartition(".")
-        return Predictions(self._without_gradients(getattr(import_module(module), name)(self, data)))
+        from gyral.tasks.predicted import Predictions  # now: training predicts nothing of a user's own
 
-    def _without_gradients(self, tables: Tables) -> Tables:
-        """Yield tables that are made in eval mode and without gradients, which the code between them may use."""
-        while True:
-            with self.evaluating():
-                try:
-                    table = next(tables)
-                except StopIteration as end:
-                    return end.value
-            yield table
+        module, _, name = self.predictor.rpartition(".")
+        return Predictions(self, getattr(import_module(module), name)(self, data))
 
     def targets(self, batch: Any) -> Tensor:
         """Return the targets: classes (B, …), or real values (B, …, Y); see `gyral.data.batching.Batch`."""

@@ -16,6 +16,7 @@ class Predictions(Iterable[Table]):
     """The predictions of a task for inputs of a user's own, which are made while they are read, once.
 
     Args:
+        task: the task, which is in eval mode and without gradients while it makes a table.
         tables: the tables, see `Task.predictor`.
 
     Attributes:
@@ -23,21 +24,24 @@ class Predictions(Iterable[Table]):
         count: the number of rows so far.
     """
 
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
+    def __init__(self, task: Any, tables: Tables) -> None:
+        self._task, self._tables = task, tables
         self.metrics: dict[str, float] = {}
         self.count = 0
 
     def __iter__(self) -> Iterator[Table]:
-        def counted() -> Iterator[Table]:
-            self.metrics = yield from self._tables
-
-        for table in counted():
+        while True:
+            try:
+                with self._task.evaluating():
+                    table = next(self._tables)
+            except StopIteration as end:
+                self.metrics = end.value
+                return
             self.count += len(next(iter(table.values())))
             yield table
 
     def frame(self) -> Any:
-        """Return all predictions as one `pandas.DataFrame`; its `attrs["metrics"]` has the metrics, if there are any."""
+        """Return all predictions as one `pandas.DataFrame`; its `attrs["metrics"]` has the metrics, if any."""
         import pandas as pd
 
         tables = [pd.DataFrame(dict(table)) for table in self]

@@ -65,9 +65,7 @@ def test_a_file_that_is_not_utf8_is_refused(translation_run: Path, tmp_path: Pat
     assert error == f"input={tmp_path}/given.txt: is not UTF-8: byte 0xff in b'\\xffb\\n'"
 
 
-def test_sentences_of_a_file_have_predictions(
-    translation_run: Path, trained: TranslationTask, tmp_path: Path
-) -> None:
+def test_sentences_of_a_file_have_predictions(translation_run: Path, trained: TranslationTask, tmp_path: Path) -> None:
     sources, translations = sentences(translation_run)
     (tmp_path / "given.txt").write_text(f"{sources[0]}\n\n{sources[1]}\n")
     outcome = invoke(f"run={translation_run}", f"data={tmp_path}/given.txt", entry="predict")

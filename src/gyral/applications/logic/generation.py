@@ -68,7 +68,9 @@ def predict_relations(task: LogicalInferenceTask, data: Any) -> Tables:
         yield columns | class_columns(logits, CLASSES) | {"target": targets}
         row += len(block)
     if not row:
-        raise OptionError("data", source_of(data), "is empty; must have two formulas with a comma between them on each line")
+        raise OptionError(
+            "data", source_of(data), "is empty; must have two formulas with a comma between them on each line"
+        )
     return metrics_of(task, is_labelled=True)
 
 

@@ -276,7 +276,9 @@ class ParquetFile:
             except OptionError:
                 raise
             except Exception as error:  # damaged files raise many kinds
-                raise OptionError("data", self.path, f"{self._place(part)}cannot be read: {first_line(error)}") from error
+                raise OptionError(
+                    "data", self.path, f"{self._place(part)}cannot be read: {first_line(error)}"
+                ) from error
 
     def read(self, name: str, missing: bool = False) -> Column:
         import pyarrow

@@ -39,9 +39,7 @@ class CsvFile:
 
     kind = "column"
 
-    def __init__(
-        self, path: Path, named: Collection[str] = (), lines: Iterable[Sequence[str]] | None = None
-    ) -> None:
+    def __init__(self, path: Path, named: Collection[str] = (), lines: Iterable[Sequence[str]] | None = None) -> None:
         self.path = path
         found = read_cells(path) if lines is None else iter(lines)
         self._head = next(found, [])

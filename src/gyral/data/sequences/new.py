@@ -63,7 +63,7 @@ def read_new(file: ColumnFile, schema: Schema) -> tuple[Sequences, bool]:
 
 def _check_columns(file: ColumnFile, schema: Schema) -> None:
     """Check that a file has the columns of the inputs and, if it has one of the targets, all of them."""
-    needed = {name: "an input" for name in schema.inputs}
+    needed = dict.fromkeys(schema.inputs, "an input")
     needed |= {name: why for name, why in ((schema.sequence, "the sequence"), (schema.time, "the time")) if name}
     if set(schema.targets) & set(file.names):
         needed |= dict.fromkeys(schema.targets, "a target")
@@ -85,7 +85,9 @@ def _check_inputs(found: Inputs, schema: Schema) -> None:
             raise OptionError("data", path, f"{place}: {reason}")
     elif values.shape[1] != schema.input_size:
         sizes = (size - schema.time_gaps for size in (values.shape[1], schema.input_size or 0))
-        raise OptionError("data", path, "{}: have {} values per step; the model was trained on {}".format(place, *sizes))
+        raise OptionError(
+            "data", path, "{}: have {} values per step; the model was trained on {}".format(place, *sizes)
+        )
 
 
 def _read_targets(found: Inputs, schema: Schema) -> np.ndarray:

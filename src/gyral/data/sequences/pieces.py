@@ -47,8 +47,8 @@ def read_pieces(data: Any, schema: Schema) -> Iterator[Piece]:
             * the path of a file of the kinds that `gyral.data.sequences.corpus.load` reads;
             * a `pandas.DataFrame` with the same columns, whose cells may be lists;
             * a dictionary of arrays by the names of the columns, as in an .npz file;
-            * an array or tensor (N, T) or (N, T, X) of all sequences, whose last dimension has the inputs in the order of
-              the schema, or a list of arrays (T,) or (T, X), one for each sequence.
+            * an array or tensor (N, T) or (N, T, X) of all sequences, whose last dimension has the inputs in the order
+              of the schema, or a list of arrays (T,) or (T, X), one for each sequence.
         schema: the names of the inputs and targets of the trained model. In a file with more than `CELLS` values and
             one step in each row, the rows of a sequence must be next to each other.
 
