@@ -14,6 +14,7 @@ import torch
 import gyral
 from gyral.core.errors import OptionError
 from gyral.data.sequences import pieces
+from gyral.generation import own_sequences
 from gyral.generation.tables import SUFFIXES
 from tests.helpers.running import build_task, invoke
 from tests.helpers.sequences import sequences_file
@@ -101,7 +102,9 @@ def test_predictions_equal_the_outputs_of_the_test_without_targets_and_training_
     assert "6 predictions" in on_terminal.err
 
 
-def test_a_file_with_targets_has_the_metrics_of_the_test(trained: Trained, tmp_path: Path) -> None:
+def test_a_file_with_targets_has_the_metrics_of_the_test(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     labelled = trained.frame[trained.frame.split == "test"].drop(columns="split")
     labelled.to_csv(tmp_path / "labelled.csv", index=False)
     rows = predict(trained, tmp_path / "labelled.csv", tmp_path / "out.csv")
@@ -113,10 +116,12 @@ def test_a_file_with_targets_has_the_metrics_of_the_test(trained: Trained, tmp_p
         outcome = invoke(f"run={trained.directory}", *words, entry="evaluate")
         assert outcome.status == 0, outcome.err
         numbers = json.loads((tmp_path / "metrics.json").read_text())["numbers"]
-        assert set(numbers) == {"test/loss", "test/accuracy"}
+        assert {"test/loss", "test/accuracy", "test/auroc"} <= set(numbers)
         assert numbers == pytest.approx({name: trained.metrics[name] for name in numbers}, abs=1e-6)
     frame = gyral.load(trained.directory).predict(labelled)
-    assert frame.attrs["metrics"] == pytest.approx({"loss": numbers["test/loss"], "accuracy": numbers["test/accuracy"]})
+    assert {f"test/{name}": value for name, value in frame.attrs["metrics"].items()} == pytest.approx(numbers)
+    monkeypatch.setattr(own_sequences, "MOST_SCORES", 3)  # a large file
+    assert "auroc" not in gyral.load(trained.directory).predict(labelled).attrs["metrics"]
 
 
 def sources(trained: Trained, folder: Path) -> dict[str, Any]:
@@ -244,16 +249,24 @@ def test_help_and_the_end_of_training_tell_how_to_predict(trained: Trained) -> N
     assert "Sequences: a .csv, .tsv, .npz, .parquet, .jsonl or .json file" in help_text
 
 
+OF_CLASSES = ["row", "prediction", *(f"probability_{number}" for number in range(3))]
+
+
 @pytest.mark.parametrize(
     ("options", "columns"),
     [
         ({"targets": "a"}, ["row", "step", "prediction"]),
         ({"targets": ["a", "b"]}, ["row", "step", "prediction_a", "prediction_b"]),
-        ({"inputs": "tokens", "targets": "classes"}, ["row", "prediction", *(f"probability_{n}" for n in range(3))]),
+        (
+            {"targets": "classes", "sampling": "balanced"},
+            OF_CLASSES,
+        ),
+        ({"inputs": "tokens", "targets": "classes"}, OF_CLASSES),
     ],
 )
 def test_steps_real_values_and_tokens_are_predicted(options: dict[str, Any], columns: list[str]) -> None:
-    task = build_task("task=sequences", "model=gru", "model.cell.hidden_size=4", data=str(sequences_file()), **options)
+    words = ("task=sequences", "model=gru", "model.cell.hidden_size=4")
+    task = build_task(*words, data=str(sequences_file()), **options)
     with np.load(sequences_file()) as content:
         file = dict(content)
     arrays = {name: file[name] for name in ("inputs", "lengths", "tokens")}
@@ -269,4 +282,7 @@ def test_steps_real_values_and_tokens_are_predicted(options: dict[str, Any], col
     labelled = task.predict({**arrays, **{name: file[name] for name in ("a", "b", "classes")}})
     assert labelled.attrs["metrics"]["loss"] == pytest.approx(float(task.loss(outputs, batch)), rel=1e-5)
     assert len(labelled) == (int(batch.lengths.sum()) if sequences.per_step else len(batch.inputs))
+    without = build_task(*words, schema=task.data.sequences.schema.plain(), **options).eval()
+    without.load_state_dict(task.state_dict())
+    pd.testing.assert_frame_equal(without.predict(arrays), frame)
     assert torch.equal(task.predict(batch), task.objective.predict(task(batch)))

@@ -12,8 +12,8 @@ import torch
 from omegaconf import OmegaConf
 
 from gyral.core.errors import OptionError, UserError
-from gyral.data.batching import IGNORED
-from gyral.data.sequences.unlabelled import read_unlabelled
+from gyral.data.sequences.files import open_columns
+from gyral.data.sequences.new import read_new
 from gyral.figures.confusion import print_confusion
 from gyral.runs.evaluation_report import Request
 from gyral.tasks import base
@@ -269,9 +269,10 @@ def test_a_checkpoint_has_what_new_data_need(tmp_path: Path) -> None:
     task.check_checkpoint(checkpoint)
     other = build_task(*SMALL, **options, schema=checkpoint["schema"]).eval()  # without the file
     other.load_state_dict(task.state_dict())
-    new = read_unlabelled(faults(tmp_path, rows=5), other.data.sequences.schema)
+    new, is_labelled = read_new(open_columns(faults(tmp_path, rows=5)), other.data.sequences.schema)
     batch = new.batch(np.arange(5))
-    assert (batch.targets == IGNORED).all()
+    assert is_labelled
+    assert torch.equal(batch.targets, task.data.sequences.batch(np.arange(5)).targets)
     assert new.names == ("0", "1", "2", "3", "4")
     torch.testing.assert_close(other(batch), task(task.data.sequences.batch(np.arange(5))))
     assert [other.class_names[number] for number in other.predict(batch)]

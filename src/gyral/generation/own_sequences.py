@@ -12,8 +12,11 @@ from gyral.data.batching import IGNORED, SortedBatches
 from gyral.data.sequences.examples import Sequences, SplitExamples
 from gyral.data.sequences.new import SPLIT, read_new
 from gyral.data.sequences.pieces import read_pieces
+from gyral.tasks.class_metrics import ClassMetrics
 from gyral.tasks.predicted import Tables, class_columns, metrics_of
 from gyral.tasks.sequences import SequencesTask
+
+MOST_SCORES = 10_000_000  # probabilities that AUROC and average precision keep; without these, files of any size stream
 
 
 def predict_sequences(task: SequencesTask, data: Any) -> Tables:
@@ -30,7 +33,7 @@ def predict_sequences(task: SequencesTask, data: Any) -> Tables:
         OptionError: the data cannot be read, has other columns than those of the run, or values that cannot be used.
     """
     schema = task.data.sequences.schema
-    count, is_labelled = 0, False
+    count, scores, is_labelled = 0, 0, False
     for piece in read_pieces(data, schema):
         try:
             sequences, is_labelled = read_new(piece.file, schema)
@@ -41,6 +44,9 @@ def predict_sequences(task: SequencesTask, data: Any) -> Tables:
             raise
         task.reserve(int(sequences.lengths.max()))
         outputs = _outputs(task, sequences, is_labelled)
+        scores += outputs.numel()
+        if is_labelled and scores > MOST_SCORES and isinstance(task.metrics, ClassMetrics):
+            task.metrics.leave_out_ranking()
         yield _table(sequences, outputs, is_labelled, count)
         count += len(sequences.lengths)
     return metrics_of(task, is_labelled)

@@ -1,6 +1,6 @@
 """Metrics of classes that are not equally frequent, and the weights of their losses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -132,6 +132,10 @@ class ClassMetrics(AccuracyMetrics):
         if ranked:
             self.names = (*self.names, AUROC.name, AVERAGE_PRECISION.name)
 
+    def leave_out_ranking(self) -> None:
+        """Leave out AUROC and average precision, and free the probabilities that they keep."""
+        self.auroc = self.average_precision = None
+
     def update(self, logits: Tensor, batch: Any, loss: Tensor) -> None:
         """Add one batch: its logits (B, …, classes) and its mean loss."""
         self.loss.update(loss, weight=self.objective.count(batch.targets))
@@ -167,12 +171,10 @@ class WeightedClassification(Classification):
         return zero_without(loss, self.has_target(targets))
 
 
-def balanced_weights(targets: np.ndarray, classes: int) -> np.ndarray:
+def balanced_weights(counts: Sequence[int]) -> np.ndarray:
     """Return the weight n / (C · n_c) of each class, (C,), which makes the classes count equally, as in scikit-learn.
 
     Args:
-        targets: (n,) classes.
-        classes: C.
+        counts: (C,) numbers n_c of targets of each class, of which there are n.
     """
-    counts = np.bincount(targets, minlength=classes)
-    return len(targets) / (classes * np.maximum(counts, 1))
+    return sum(counts) / (len(counts) * np.maximum(counts, 1))

@@ -82,7 +82,7 @@ class SequencesData(ExampleData):
             if sequences.classes is None or sequences.per_step:
                 raise OptionError("sampling", sampling, "must be none: there is no class for each sequence")
             own = sequences.targets[sequences.splits["train"]]
-            weights = balanced_weights(own[own != IGNORED], sequences.classes)
+            weights = balanced_weights(sequences.schema.counts)
             self.weights = np.where(own == IGNORED, 0, weights[own])
 
     def examples(self, split: str) -> SplitExamples:
@@ -242,7 +242,9 @@ class SequencesTask(SequenceTask[SequencesData]):
         return {"schema": checkpoint["schema"]} if "schema" in checkpoint else {}  # older versions had none
 
     def check_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        saved, own = checkpoint.get("labels", []), list(self.data.sequences.labels)  # older versions had no labels
+        # classes that are numbers have no labels, and neither had older versions
+        own = list(self.class_names)
+        saved = checkpoint.get("labels") or [str(number) for number in range(len(own))]
         if saved != own:
             reason = f"{self.data.sequences.name}: the training split has the labels {excerpt(own) or 'none'}"
             raise UserError(f"{reason}; those of the checkpoint are {excerpt(map(str, saved)) or 'none'}")
@@ -259,7 +261,7 @@ def _objective(sequences: Sequences, class_weights: str) -> tuple[Objective, flo
     has_data = len(train) > 0
     if sequences.classes is None:
         return Regression(sequences.target_size), constant_loss(train, test) if has_data else math.nan, None
-    weights = balanced_weights(train, sequences.classes) if class_weights == "balanced" else None
+    weights = balanced_weights(sequences.schema.counts) if class_weights == "balanced" else None
     objective = Classification(sequences.classes) if weights is None else WeightedClassification(weights)
     if not has_data:
         return objective, math.nan, math.nan
@@ -271,7 +273,7 @@ def _metrics(sequences: Sequences, objective: Objective) -> Metrics | None:
     """Return the metrics of classes; None for those of the objective."""
     if not isinstance(objective, Classification) or objective.output_size > MOST_CLASSES:
         return None
-    counts = np.bincount(sequences.targets_of("train"), minlength=objective.output_size)
+    counts = np.array(sequences.schema.counts)
     largest = max(len(sequences.targets_of(split)) for split in SPLITS)
     return ClassMetrics(
         objective,
@@ -306,7 +308,7 @@ def describe(sequences: Sequences, batch_size: int) -> str:
 def _classes(sequences: Sequences) -> str:
     """Return the number of classes, with the shares of the most frequent ones in the training split."""
     names = sequences.schema.labels
-    counts = np.bincount(sequences.targets_of("train"), minlength=len(names))
+    counts = np.array(sequences.schema.counts)
     order = np.argsort(-counts, kind="stable")[:MOST_SHARES]
     shares = [f"{excerpt([names[place]], 40)} {percent(counts[place] / counts.sum(), 1)}" for place in order]
     shown = ", ".join([*shares, "…"] if len(names) > MOST_SHARES else shares)

@@ -4,7 +4,10 @@ docs/how-to/data.md describes the files. Rows and steps are counted from 0.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
@@ -133,6 +136,7 @@ def load(
         vocabulary_size=int(found.inputs.max()) + 1 if tokens else None,
         input_size=None if tokens else found.inputs.shape[1],
         labels=tuple(classes),
+        counts=(),
         target_size=values.shape[1] if is_real(values) else None,
         longest=int(found.lengths.max()),
     )
@@ -151,4 +155,7 @@ def load(
     for name in SPLITS:
         if not len(read.targets_of(name)):
             raise OptionError("data", path, f"no row of the split {name} has a target")
-    return read
+    if not classes:
+        return read
+    counts = np.bincount(read.targets_of("train"), minlength=len(classes)).tolist()
+    return replace(read, schema=replace(schema, counts=tuple(counts)))

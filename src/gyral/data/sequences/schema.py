@@ -23,6 +23,7 @@ class Schema:
         vocabulary_size: number of tokens; None for real inputs.
         input_size: number of real values per step, the time gap included; None for tokens.
         labels: names of the classes in the order of the outputs; empty for real targets.
+        counts: how often each class is a target in the training split; empty for real targets.
         target_size: number of real values of a target; None for classes.
         longest: number of steps of the longest sequence.
     """
@@ -38,6 +39,7 @@ class Schema:
     vocabulary_size: int | None
     input_size: int | None
     labels: tuple[str, ...]
+    counts: tuple[int, ...]
     target_size: int | None
     longest: int
 
@@ -65,6 +67,7 @@ class Schema:
             **dict.fromkeys(("time_gaps", "per_step"), lambda value: isinstance(value, bool)),
             **dict.fromkeys(("vocabulary_size", "input_size", "target_size"), _is_size_or_none),
             "labels": _are_texts,
+            "counts": _are_counts,
             "longest": lambda value: value is not None and _is_size_or_none(value),
         }
         if not isinstance(saved, Mapping):
@@ -79,6 +82,10 @@ class Schema:
 
 def _are_texts(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, str) for each in value)
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(type(each) is int and each >= 0 for each in value)
 
 
 def _is_text_or_none(value: Any) -> bool:
