@@ -1,5 +1,6 @@
 """Inputs, targets, lengths and splits from columns, with errors that name the column and the row."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -257,7 +258,7 @@ class Parser:
         """Check that a column of a .csv file does not have both numbers and texts."""
         if column.stray is not None:
             text = excerpt([str(column.values[column.stray])])
-            reason = f"{text}; must be a number" if text else "is empty; must have a number"
+            reason = f"{text}; must be a number{_advice(text)}" if text else "is empty; must have a number"
             raise self._error(column.locate(column.stray), f"{reason}, as other rows have{advice}")
 
     def _check_rows(self, column: Column, count: int) -> None:
@@ -279,7 +280,8 @@ class Parser:
         for column in columns:
             if column.values.dtype.kind in "STU" and column.values.size:
                 text = excerpt([str(column.values.flat[0])])
-                raise self._error(column.locate(0), f"{text}; must have integers ({integers}) or real numbers")
+                reason = f"{text}; must have integers ({integers}) or real numbers{_advice(text)}"
+                raise self._error(column.locate(0), reason)
             if column.values.dtype.kind not in "biuf":
                 reason = f"has the type {column.values.dtype}; must have integers ({integers}) or real numbers"
                 raise self._error(column.place, reason)
@@ -328,6 +330,11 @@ class Parser:
             value = column.values[index]
             shown = value[wrong[index]][0] if wrong.ndim > 1 else value
             raise self._error(column.locate(index), f"{shown}; {reason}")
+
+
+def _advice(text: str) -> str:
+    """Return what is wrong with a number that has a decimal comma, or nothing."""
+    return " with a decimal point" if re.fullmatch(r"[+-]?\d+,\d+", text) else ""
 
 
 def _is_whole(values: np.ndarray) -> bool:
