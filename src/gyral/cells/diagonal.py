@@ -20,7 +20,7 @@ class DiagonalCell(RecurrentCell):
     A subclass computes a_t and b_t in `coefficients`, and the output from h_t in `read`. Complex numbers are pairs: the
     real parts, then the imaginary parts.
 
-    `fused` is a scan over time: a kernel on a CPU, and log₂ T passes in plain torch on other devices.
+    `fused` is a scan over time: a kernel on a CPU or a GPU, and log₂ T passes in plain torch where there is none.
 
     State:
         One tensor (B, N), the hidden vector.

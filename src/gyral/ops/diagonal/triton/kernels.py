@@ -106,7 +106,8 @@ def backward_scan(
     is_complex: tl.constexpr = config.is_complex
     h, hi = load_pair(h0 + at, config.size, here, is_complex)
     g = tl.zeros([BLOCK], tl.float32)
-    gi, sum0, sum1, sum2 = g, g, g, g
+    zeros = tl.zeros([BLOCK_STEPS, BLOCK], tl.float32)
+    gi, sum0, sum1, sum2 = g, zeros, zeros, zeros
     if grad_final is not None:
         g, gi = load_pair(grad_final + at, config.size, here, is_complex)
     length = load_lengths(lengths, row, here, steps)
@@ -120,8 +121,7 @@ def backward_scan(
         following = _tile(t + 1, row, unit, fresh, restarts, follows, steps, rows, config)
         a, ai, _, _ = coefficients(values, gates, constants, bias, following, config)
         output = t[:, None] * stride + at[None, :]
-        dy = tl.zeros([BLOCK_STEPS, BLOCK], tl.float32)
-        dyi = dy
+        dy, dyi = zeros, zeros
         if grad_outputs is not None:
             dy, dyi = load_pair(grad_outputs + output, config.size, valid, is_complex)
         marks = None if starts is None else restarts.to(tl.int32)
@@ -139,14 +139,13 @@ def backward_scan(
         if is_complex:
             d_first += beforei * di
         if config.kind == "constant":
-            sum0, sum1 = sum0 + tl.sum(d_first, axis=0), sum1 + tl.sum(d_second, axis=0)
+            sum0, sum1 = sum0 + d_first, sum1 + d_second
         elif config.kind != "decay":
             d_value, d_first, d_second, d_decay = gated_gradients(
                 values, gates, constants, bias, tile, d, before, config
             )
             if config.kind == "rg_lru":
-                sum0, sum1 = sum0 + tl.sum(d_decay, axis=0), sum1 + tl.sum(d_first, axis=0)
-                sum2 += tl.sum(d_second, axis=0)
+                sum0, sum1, sum2 = sum0 + d_decay, sum1 + d_first, sum2 + d_second
         store_pair(grad_values + tile.value_at, config.size, d_value, di, exists, is_complex)
         if config.gates_width > 0:
             store_pair(grad_gates + tile.gate_at, tile.second, d_first, d_second, exists, config.two_gates)
@@ -154,6 +153,6 @@ def backward_scan(
     store_pair(grad_h0 + at, config.size, g, gi, here, is_complex)
     if config.sums > 0:
         sums = grad_sums + (row * (config.sums * config.size) + unit)
-        store_pair(sums, config.size, sum0, sum1, here, config.sums > 1)
+        store_pair(sums, config.size, tl.sum(sum0, axis=0), tl.sum(sum1, axis=0), here, config.sums > 1)
         if config.sums > 2:
-            tl.store(sums + 2 * config.size, sum2, mask=here)
+            tl.store(sums + 2 * config.size, tl.sum(sum2, axis=0), mask=here)
