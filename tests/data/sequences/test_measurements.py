@@ -10,7 +10,10 @@ import pytest
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
 from gyral.data.sequences.corpus import load
-from gyral.data.sequences.unlabelled import read_unlabelled
+from gyral.data.sequences.examples import Sequences
+from gyral.data.sequences.new import read_new
+from gyral.data.sequences.pieces import read_pieces
+from gyral.data.sequences.schema import Schema
 
 N = 12
 PARTS = ["train"] * 6 + ["val", "test"] * 3
@@ -24,6 +27,12 @@ def write(folder: Path, lines: list[str], name: str = "mine.csv") -> Path:
     path = folder / name
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
+
+
+def read_whole(data: Any, schema: Schema) -> Sequences:
+    """Return the sequences of new data that are read in one piece."""
+    [piece] = read_pieces(data, schema)
+    return read_new(piece.file, schema)[0]
 
 
 @pytest.mark.parametrize(("separator", "name"), [(",", "a.csv"), (";", "a.csv"), ("\t", "a.csv"), ("\t", "a.tsv")])
@@ -153,23 +162,24 @@ def test_new_data_are_files_arrays_or_frames(tmp_path: Path) -> None:
     frame = pytest.importorskip("pandas").read_csv(path).drop(columns=["label", "split"])
     by_name = {name: [row[:, place] for row in rows] for place, name in enumerate("xy")}
     for data in (str(path), path, frame, rows, by_name):
-        new = read_unlabelled(data, known.schema)
+        new = read_whole(data, known.schema)
         np.testing.assert_array_equal(new.inputs, known.inputs)
         assert new.lengths.tolist() == known.lengths.tolist()
         assert new.schema.labels == ("a", "b")
-        assert (new.targets == IGNORED).all()
-    assert read_unlabelled(whole, known.schema).lengths.tolist() == [3] * N
+        labelled = isinstance(data, str | Path)
+        assert new.targets.tolist() == (known.targets.tolist() if labelled else [IGNORED] * N)
+    assert read_whole(whole, known.schema).lengths.tolist() == [3] * N
     with pytest.raises(OptionError, match=r"row 0: has the shape \(3, 1\); must be \(steps, 2\), for x, y"):
-        read_unlabelled(whole[..., :1], known.schema)
-    with pytest.raises(OptionError, match=r"inputs=\('x', 'y'\): array has no array y; it has x"):
-        read_unlabelled({"x": by_name["x"]}, known.schema)
+        read_whole(whole[..., :1], known.schema)
+    with pytest.raises(OptionError, match=r"data=arrays: has no array y, an input of the run; it has x"):
+        read_whole({"x": by_name["x"]}, known.schema)
 
 
 def test_new_tokens_must_be_known(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", inputs=np.arange(N * 3).reshape(N, 3) % 5, targets=np.arange(N) % 2)
     schema = load(tmp_path / "a.npz").schema
-    assert read_unlabelled(np.array([[0, 4], [1, 2]]), schema).inputs.tolist() == [0, 4, 1, 2]
+    assert read_whole(np.array([[0, 4], [1, 2]]), schema).inputs.tolist() == [0, 4, 1, 2]
     with pytest.raises(OptionError, match=r"have the token 5; the model was trained on tokens below 5"):
-        read_unlabelled([[5, 4, 1], [1, 2]], schema)
+        read_whole([[5, 4, 1], [1, 2]], schema)
     with pytest.raises(OptionError, match=r"are real numbers; the model was trained on tokens"):
-        read_unlabelled(np.ones((2, 3)), schema)
+        read_whole(np.ones((2, 3)), schema)
