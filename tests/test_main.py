@@ -32,6 +32,7 @@ def complete(line: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("gyral train trainer.max", ["trainer.max_steps="], []),
         ("gyral train w", ["weights="], ["model="]),
         ("gyral evaluate s", ["split="], ["seed=", "run="]),
+        ("gyral predict ", ["run=", "data=", "save="], ["seed="]),
         ("gyral fetch p", [], ["model="]),
     ],
 )

@@ -286,3 +286,30 @@ def test_steps_real_values_and_tokens_are_predicted(options: dict[str, Any], col
     without.load_state_dict(task.state_dict())
     pd.testing.assert_frame_equal(without.predict(arrays), frame)
     assert torch.equal(task.predict(batch), task.objective.predict(task(batch)))
+
+
+def test_numbered_columns_of_a_file_must_have_the_names_of_those_of_the_run(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame(generator.normal(size=(12, 4)), columns=[f"t{step}" for step in range(4)])
+    frame.assign(sum=frame.sum(axis=1)).to_csv(tmp_path / "wide.csv", index=False)
+    task = build_task("task=sequences", "model=gru", data=str(tmp_path / "wide.csv"), targets="sum")
+    assert list(task.predict(frame)) == ["row", "prediction"]
+    assert len(task.predict(frame[["t0", "t1"]])) == 12
+    with pytest.raises(
+        OptionError, match=r"^data=frame: has no column t, an input of the run; it has inputs, q, q0, q1"
+    ):
+        task.predict(frame.rename(columns=lambda name: name.replace("t", "q")))
+
+
+def test_steps_have_their_times(tmp_path: Path) -> None:
+    rows = [
+        (f"p{person}", f"2024-05-31T10:{minute:02d}", person + minute / 7) for minute in range(9) for person in range(9)
+    ]
+    frame = pd.DataFrame(rows, columns=["person", "time", "x"]).assign(y=lambda frame: frame.x / 3)
+    frame.to_csv(tmp_path / "long.csv", index=False)
+    options = {"sequence": "person", "time": "time", "inputs": "x", "targets": "y"}
+    task = build_task("task=sequences", "model=gru", data=str(tmp_path / "long.csv"), **options)
+    found = task.predict(frame.sample(frac=1, random_state=0))
+    assert list(found) == ["person", "step", "time", "prediction", "target"]
+    assert found.sort_values(["time", "person"]).target.to_numpy() == pytest.approx(frame.y.to_numpy(), abs=1e-6)
+    assert found.time[:9].tolist() == [f"2024-05-31T10:{minute:02d}" for minute in range(9)]

@@ -269,7 +269,7 @@ def test_a_checkpoint_has_what_new_data_need(tmp_path: Path) -> None:
     task.check_checkpoint(checkpoint)
     other = build_task(*SMALL, **options, schema=checkpoint["schema"]).eval()  # without the file
     other.load_state_dict(task.state_dict())
-    new, is_labelled = read_new(open_columns(faults(tmp_path, rows=5)), other.data.sequences.schema)
+    new, is_labelled, _ = read_new(open_columns(faults(tmp_path, rows=5)), other.data.sequences.schema)
     batch = new.batch(np.arange(5))
     assert is_labelled
     assert torch.equal(batch.targets, task.data.sequences.batch(np.arange(5)).targets)

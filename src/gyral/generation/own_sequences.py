@@ -10,7 +10,7 @@ from torch import Tensor
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED, SortedBatches
 from gyral.data.sequences.examples import Sequences, SplitExamples
-from gyral.data.sequences.new import SPLIT, read_new
+from gyral.data.sequences.new import SPLIT, New, read_new
 from gyral.data.sequences.pieces import read_pieces
 from gyral.tasks.class_metrics import ClassMetrics
 from gyral.tasks.predicted import Tables, class_columns, metrics_of
@@ -22,8 +22,9 @@ MOST_SCORES = 10_000_000  # probabilities that AUROC and average precision keep;
 def predict_sequences(task: SequencesTask, data: Any) -> Tables:
     """Sequences: a .csv, .tsv, .npz, .parquet, .jsonl or .json file with the columns of the inputs of the run.
 
-    A row has the name or the number of its sequence and, with a target per step, of its step; the predicted class and
-    the probability of each class, or the predicted values in the units of the targets; and the target, if there is one.
+    A row has the name or the number of its sequence and, with a target per step, the number and the time of its step;
+    the predicted class and the probability of each class, or the predicted values in the units of the targets; and the
+    target, if there is one.
 
     Args:
         task: a trained task.
@@ -36,18 +37,19 @@ def predict_sequences(task: SequencesTask, data: Any) -> Tables:
     count, scores, is_labelled = 0, 0, False
     for piece in read_pieces(data, schema):
         try:
-            sequences, is_labelled = read_new(piece.file, schema)
+            new = read_new(piece.file, schema)
         except OptionError as error:
             if piece.first:
                 reason = f"{error.reason} (rows are counted from row {piece.first:,} of the file)"
                 raise OptionError(error.option, error.value, reason) from None
             raise
+        sequences, is_labelled, _ = new
         task.reserve(int(sequences.lengths.max()))
         outputs = _outputs(task, sequences, is_labelled)
         scores += outputs.numel()
         if is_labelled and scores > MOST_SCORES and isinstance(task.metrics, ClassMetrics):
             task.metrics.leave_out_ranking()
-        yield _table(sequences, outputs, is_labelled, count)
+        yield _table(new, outputs, count)
         count += len(sequences.lengths)
     return metrics_of(task, is_labelled)
 
@@ -77,20 +79,22 @@ def _spans(sequences: Sequences, rows: np.ndarray) -> Any:
     return zip(sequences.starts[rows].tolist(), sequences.lengths[rows].tolist(), strict=True)
 
 
-def _table(sequences: Sequences, outputs: Tensor, is_labelled: bool, first: int) -> dict[str, Any]:
+def _table(new: New, outputs: Tensor, first: int) -> dict[str, Any]:
     """Return the table of predictions.
 
     Args:
-        sequences: the sequences.
+        new: the sequences.
         outputs: their outputs, one for each sequence or step.
-        is_labelled: whether the table has the targets.
         first: the number of the first sequence.
     """
+    sequences, is_labelled, times = new
     schema, lengths = sequences.schema, sequences.lengths
     names: Any = np.array(sequences.names) if sequences.names else np.arange(first, first + len(lengths))
     columns = {schema.sequence or "row": np.repeat(names, lengths) if sequences.per_step else names}
     if sequences.per_step:
         columns["step"] = np.concatenate([np.arange(length) for length in lengths])
+        if times is not None:
+            columns[str(schema.time)] = times if times.dtype.kind in "biuf" else times.astype(str)
     if schema.target_size is None:
         predicted = class_columns(outputs, schema.labels)
         targets = [[schema.labels[each] if each != IGNORED else "" for each in sequences.targets.tolist()]]

@@ -9,6 +9,7 @@ import numpy as np
 from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
 from gyral.core.files import csv_line, replace_when_written, to_json
+from gyral.core.inputs import path_of
 from gyral.runs.evaluation_report import output_file
 from gyral.tasks.predicted import Table
 
@@ -103,6 +104,6 @@ def _plain(column: Sequence[Any] | np.ndarray) -> Sequence[Any]:
 
 def check_place(save: Path | None, data: Any) -> None:
     """Raise `OptionError` if the table would replace the file that is read."""
-    source = Path(str(data))
+    source = path_of(str(data))
     if save is not None and save.exists() and source.exists() and save.samefile(source):
         raise OptionError("save", save, "is the file with the inputs; choose another one")

@@ -15,6 +15,7 @@ from gyral.config.trust import trust_words
 from gyral.core.commands import program, typed
 from gyral.core.console import Console
 from gyral.core.errors import UserError
+from gyral.core.inputs import suffix_of
 from gyral.core.measures import Measure, loss_unit, printed
 from gyral.runs.directory import BUDGET, Run, check_longer
 from gyral.runs.measures import read_measures
@@ -86,7 +87,7 @@ def print_next_commands(
     if generates:
         commands["see what it generates"] = [*program("generate"), *words]
     if predicts:
-        commands["predict for inputs of your own"] = [*program("predict"), *words, "data=new.csv"]
+        commands["predict for inputs of your own"] = [*program("predict"), *words, f"data=new{_suffix(run)}"]
     if overrides is not None:
         given = [override for override in overrides if not override.startswith(("seed=", "model="))]
         if any(override.lstrip("+~").startswith(("model.", "cell@", "experiment=")) for override in given):
@@ -103,6 +104,12 @@ def print_next_commands(
     print("\nNext:")
     for purpose, words in commands.items():
         print(f"  {purpose}:\n    {typed(words)}")
+
+
+def _suffix(run: Run) -> str:
+    """Return the suffix of an example of a file with new inputs: that of the run's own sequences, or of a text."""
+    data = run.config.task.get("data")
+    return ".txt" if data is None else suffix_of(Path(str(data))) or ".parquet"
 
 
 def _doubled_steps(run: Run) -> int | None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
+from gyral.data.sequences.csv_columns import INPUTS, CsvFile
 from gyral.data.sequences.examples import Sequences
 from gyral.data.sequences.files import FORMS, open_columns
 from gyral.data.sequences.inputs import names_of, read_columns, read_inputs, read_optional
@@ -124,8 +125,9 @@ def load(
         values = values[found.is_kept]
     classes = [] if is_real(values) else labels or [str(number) for number in range(int(values.max()) + 1)]
     tokens = not is_real(found.inputs)
+    names = names_of("inputs", inputs)
     schema = Schema(
-        inputs=names_of("inputs", inputs),
+        inputs=tuple(file.series if name == INPUTS and isinstance(file, CsvFile) else name for name in names),
         targets=names_of("targets", targets),
         lengths=lengths,
         sequence=sequence,

@@ -33,11 +33,15 @@ class CsvFile:
         named: the columns that other options than the inputs name.
         lines: the cells of the names and of the rows. None: those of the file, see `read_cells`.
 
+    Attributes:
+        series: the common beginning of the numbered columns that `inputs` stands for, if they have one; else `inputs`.
+
     Raises:
         OptionError: the file is not UTF-8, has no line of names, or has a row with another number of values.
     """
 
     kind = "column"
+    series = INPUTS
 
     def __init__(self, path: Path, named: Collection[str] = (), lines: Iterable[Sequence[str]] | None = None) -> None:
         self.path = path
@@ -84,6 +88,7 @@ class CsvFile:
         usable = {stem: own for stem, own in series.items() if stem and stem not in self._places}
         if INPUTS not in {*self._places, *usable} and len(free) == 1:
             usable[INPUTS] = series[free[0]]
+            self.series = free[0] if free[0] in usable else INPUTS
         return usable
 
     def read(self, name: str, missing: bool = False) -> Column:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +18,22 @@ from gyral.data.sequences.schema import Schema
 SPLIT = "test"  # of all new sequences
 
 
-def read_new(file: ColumnFile, schema: Schema) -> tuple[Sequences, bool]:
-    """Return the sequences of a file, all of them in the split "test", and whether the file has targets.
+class New(NamedTuple):
+    """New sequences.
+
+    Attributes:
+        sequences: the sequences, all of them in the split "test".
+        is_labelled: whether the file has targets.
+        times: the time of each step as the file has it, (S,), if there is a column of them.
+    """
+
+    sequences: Sequences
+    is_labelled: bool
+    times: np.ndarray | None
+
+
+def read_new(file: ColumnFile, schema: Schema) -> New:
+    """Return the sequences of a file.
 
     Args:
         file: the file, with the columns of the inputs. Without the columns of the targets, no target is there.
@@ -58,7 +73,8 @@ def read_new(file: ColumnFile, schema: Schema) -> tuple[Sequences, bool]:
         schema=schema,
         names=found.names,
     )
-    return sequences, is_labelled
+    times = None if found.long is None or schema.time is None else found.long.read(schema.time).values[found.is_kept]
+    return New(sequences, is_labelled, times)
 
 
 def _check_columns(file: ColumnFile, schema: Schema) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import excerpt
+from gyral.core.inputs import excerpt, path_of
 from gyral.data.sequences.columns import Column, ColumnFile, JsonFile, ParquetFile, column_of, first_line, read_records
 from gyral.data.sequences.csv_columns import CsvFile, read_cells
 from gyral.data.sequences.files import checked_suffix, open_columns
@@ -58,7 +58,7 @@ def read_pieces(data: Any, schema: Schema) -> Iterator[Piece]:
     sequence = schema.sequence
     named = {*schema.targets, *filter(None, (schema.lengths, sequence, schema.time))}
     if isinstance(data, str | PathLike):
-        path = Path(data).expanduser()
+        path = path_of(data)
         suffix = checked_suffix(path)
         if suffix in (".csv", ".tsv"):
             yield from _csv_pieces(path, read_cells(path), named, sequence)
