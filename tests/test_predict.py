@@ -296,7 +296,7 @@ def test_numbered_columns_of_a_file_must_have_the_names_of_those_of_the_run(tmp_
     assert list(task.predict(frame)) == ["row", "prediction"]
     assert len(task.predict(frame[["t0", "t1"]])) == 12
     with pytest.raises(
-        OptionError, match=r"^data=frame: has no column t, an input of the run; it has inputs, q, q0, q1"
+        OptionError, match=r"^data=frame: has no column t, an input of the run; it has q, inputs, q0, q1"
     ):
         task.predict(frame.rename(columns=lambda name: name.replace("t", "q")))
 
