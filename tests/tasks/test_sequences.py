@@ -279,7 +279,7 @@ def test_a_checkpoint_has_what_new_data_need(tmp_path: Path) -> None:
     swapped = {**checkpoint, "schema": {**checkpoint["schema"], "inputs": ["b", "a"]}}
     with pytest.raises(UserError, match=r"^faults\.csv: the inputs are a, b; those of the checkpoint are b, a$"):
         task.check_checkpoint(swapped)
-    for wrong in ({}, {**checkpoint["schema"], "labels": 3}):
+    for wrong in ({}, {**checkpoint["schema"], "labels": 3}, {**checkpoint["schema"], "counts": [1]}):
         with pytest.raises(OptionError, match=r"^task\.schema=.*: schema"):
             build_task(*SMALL, schema=wrong)
 

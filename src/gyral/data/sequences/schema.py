@@ -75,7 +75,9 @@ class Schema:
         for name, fits in kinds.items():
             if name not in saved or not fits(saved[name]):
                 raise FormError(f"schema.{name}: is absent or has another type than a run writes")
-        lists = ("inputs", "targets", "labels")
+        if len(saved["counts"]) != len(saved["labels"]):
+            raise FormError("schema.counts: must have a number for each label")
+        lists = ("inputs", "targets", "labels", "counts")
         values: dict[str, Any] = {name: tuple(saved[name]) if name in lists else saved[name] for name in kinds}
         return cls(**values)
 
