@@ -34,6 +34,11 @@ class Nothing:
         return lambda *given, **options: None
 
 
+def kernel_names(module: Any) -> list[str]:
+    """Return the names of the Triton kernels in a module."""
+    return [name for name in vars(module) if name.startswith(("forward_", "backward_"))]
+
+
 def stub_rum() -> None:
     """Give RUM on the CPU the functions that launch the kernels of a GPU, without the kernels."""
     from gyral.ops import operator, rum
@@ -41,7 +46,7 @@ def stub_rum() -> None:
     from gyral.ops.rum import triton
     from gyral.ops.rum.triton import launch
 
-    for name in ("forward_without_memory", "backward_without_memory", "forward_with_memory", "backward_with_memory"):
+    for name in kernel_names(launch):
         setattr(launch, name, Nothing())
     launch._processors = lambda _: 132  # type: ignore[assignment]
     products._is_supported = lambda _: False  # type: ignore[assignment]  # as on a GPU

@@ -151,8 +151,8 @@ FAMILIES = {
         (
             *(Case(2, 50, memory, False, (*CARDS,)) for memory in (False, True)),
             *(Case(2, size, memory, False) for size in (128, 250, 768) for memory in (False, True)),
-            *(Case(2, size, memory, True) for size in (50, 250) for memory in (False, True)),
-            Case(400, 50, False, False),
+            *(Case(2, size, memory, True) for size in (50, 128, 250) for memory in (False, True)),
+            Case(800, 50, False, False),
         ),
         launch_rum,
     ),
@@ -249,10 +249,14 @@ def costs(kernel: Any) -> dict[str, int]:
 
 
 def longest_loop(code: str) -> list[str]:
-    """Return the instructions from the target of the branch that goes back furthest, to this branch."""
+    """Return the instructions from the target of a branch that goes back, to this branch.
+
+    Of the longest such parts, it is the one that begins first: code that a loop jumps to, and back from, may be behind
+    the program.
+    """
     labels: dict[str, int] = {}
     instructions: list[str] = []
-    first = last = 0
+    loops = [(0, 0)]
     for line in code.splitlines():
         if label := re.match(r"^\.(L_x_\d+):", line):
             labels[label[1]] = len(instructions)
@@ -260,9 +264,9 @@ def longest_loop(code: str) -> list[str]:
             instructions.append(match[1])
             target = re.search(r"L_x_\d+", match[2])
             if match[1].startswith("BRA") and target and target[0] in labels:
-                start, end = labels[target[0]], len(instructions)
-                if end - start > last - first:
-                    first, last = start, end
+                loops.append((labels[target[0]], len(instructions)))
+    longest = max(end - start for start, end in loops)
+    first, last = min(loop for loop in loops if 2 * (loop[1] - loop[0]) >= longest)
     return instructions[first:last]
 
 

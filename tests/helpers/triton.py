@@ -25,7 +25,7 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
     """Mend faults of the interpreter: loop bounds under numpy ≥ 2.4; products of bfloat16, held as bits; slow calls.
 
     For every function that a kernel calls, it goes through all of Triton's language again. It describes the types in
-    every tuple, too, which only the compiler reads. It scans one number at a time.
+    every tuple, too, which only the compiler reads. It scans one number at a time, and reduces several tensors so.
     """
     if ON_GPU:
         return
@@ -62,12 +62,28 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
             reach *= 2
         return [self.to_tensor(data, each.dtype) for data, each in zip(found, given, strict=True)]
 
+    def reduce(self: Any, given: Any) -> list[Any]:
+        """Combine one half of the axis with the other one, as long as there are two."""
+        values, dtypes = [each.handle.data for each in given], [each.dtype for each in given]
+
+        def tensor(data: Any, dtype: Any) -> Any:  # quicker than `to_tensor`
+            return core.tensor(interpreter.TensorHandle(data, dtype), core.block_type(dtype, [*data.shape]))
+
+        while values[0].shape[self.axis] > 1:
+            halves = zip(*(np.split(value, 2, self.axis) for value in values), strict=True)
+            first, second = (map(tensor, half, dtypes) for half in halves)
+            values = [each.handle.data for each in self.combine_fn.fn(*first, *second)]
+        if not self.keep_dims:
+            values = [value.squeeze(self.axis) for value in values]
+        return [self.to_tensor(*each) for each in zip(values, dtypes, strict=True)]
+
     patch.setattr(interpreter.InterpretedFunction, "__call__", call)
     patch.setattr(interpreter, "_patch_lang", lambda kernel: patch_language(SimpleNamespace(__globals__=language)))
     patch.setattr(interpreter, "_patch_lang_tensor", with_index)
     patch.setattr(core, "_type_for_tuple_values", lambda values, fields=None: core.tuple_type([], fields))
     patch.setattr(interpreter.InterpreterBuilder, "create_dot", dot)
     patch.setattr(interpreter.ScanOps, "generic_scan", scan)
+    patch.setattr(interpreter.ReduceOps, "generic_reduce", reduce)
 
 
 @contextmanager

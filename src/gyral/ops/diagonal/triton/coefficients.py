@@ -6,8 +6,8 @@ import triton
 import triton.language as tl
 
 from gyral.ops.diagonal.naive import SHARPNESS, SMALLEST
-from gyral.ops.rum.triton.rowwise import activate, activation_slope, sigmoid
 from gyral.ops.triton.exponentials import one_minus_exp, softplus
+from gyral.ops.triton.rows import activate, activation_slope, sigmoid
 from gyral.ops.triton.scan import load_pair
 
 _SHARPNESS, _SMALLEST = tl.constexpr(SHARPNESS), tl.constexpr(SMALLEST)

@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,31 +10,60 @@ import triton
 from torch import Tensor
 
 from gyral.ops.operator import KernelUnavailableError, count_true
+from gyral.ops.rum.triton.blocks import backward_blocks, forward_blocks
+from gyral.ops.rum.triton.on_chip import backward_on_chip, forward_on_chip
 from gyral.ops.rum.triton.step import StepConfig
-from gyral.ops.rum.triton.with_memory import backward_with_memory, forward_with_memory
-from gyral.ops.rum.triton.without_memory import backward_without_memory, forward_without_memory
+from gyral.ops.rum.triton.tiles import backward_tiles, forward_tiles
 from gyral.ops.sequences import cast, project, project_backward, recurrent_gradient, split_keep
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 PRODUCT_DTYPES: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
 CHECKPOINT_EVERY = 1024  # steps between two saved memories for λ = 1
-BLOCK_BATCH = 16  # rows of a program for λ = 0 with tl.dot: its smallest block
-# Largest hidden sizes at which the weights stay on chip: of programs with one row, which hold them in registers, and of
-# programs with several. One row a program is faster while the batch has few programs for each multiprocessor.
-RESIDENT_SIZE = {1: 128, BLOCK_BATCH: 64}
-PROGRAMS_PER_PROCESSOR = 2
+# The largest hidden size of the kernels that keep weights and memory in registers. For λ = 1 it is less by a half
+# backward, where they keep the gradient of the memory, too, and by a half with layer normalization.
+ON_CHIP = 128
+# For λ = 0 they run one row a program, which is faster while the batch has few programs for each multiprocessor.
+PROGRAMS_PER_PROCESSOR = 4
+BLOCK_BATCH = 16  # rows of a program otherwise: the smallest block of tl.dot
 TILE = 4096  # elements in a tile of weights or memory, and in a block of rows: registers hold several such tiles
 
 
-def _settings(a: Any, is_forward: bool) -> dict[str, Any]:
-    """Return the arguments of the kernels other than tensors, T and B."""
+def _kind(a: Any, is_forward: bool) -> str:
+    """Return which kernels are for these sizes."""
+    batch, size = a.h0.shape
+    if a.memory is not None:
+        limit = ON_CHIP - ON_CHIP // 2 * (not is_forward) - ON_CHIP // 2 * (a.norms is not None)
+        return "on_chip" if size <= limit else "tiles"
+    is_small = size <= ON_CHIP and batch <= PROGRAMS_PER_PROCESSOR * _processors(a.h0.device)
+    return "on_chip" if is_small else "blocks"
+
+
+def _launch(
+    a: Any, is_forward: bool, parts: Tensor, memory: Tensor | None, tensors: list[Tensor | None], *numbers: int
+) -> None:
+    """Run a kernel.
+
+    Args:
+        a: The arguments of `gyral.ops.rum.naive.rum`.
+        is_forward: The direction.
+        parts, memory: What the kernel reads and overwrites; of the memory, only some kernels overwrite it.
+        tensors, numbers: The arguments that only this direction has, in order; None for absent tensors.
+    """
+    steps, batch, _ = a.x.shape
     mask, keep_mean = split_keep(a.keep)
-    fixed = _fixed_settings(
+    dtype, kind = _product_dtype(a), _kind(a, is_forward)
+    forward_kernel, backward_kernel = {
+        "on_chip": (forward_on_chip, backward_on_chip),
+        "tiles": (forward_tiles, backward_tiles),
+        "blocks": (forward_blocks, backward_blocks),
+    }[kind]
+    rows, settings = _settings(
+        kind,
         is_forward,
         a.memory is not None,
-        _block_batch(a),
-        _product_dtype(a) == torch.float32,
-        torch.backends.cuda.matmul.fp32_precision,
+        dtype == torch.float32,
+        # torch refuses to read the older `allow_tf32` where the newer setting was used
+        torch.backends.cuda.matmul.fp32_precision if kind == "blocks" else "",
         StepConfig(
             size=a.h0.shape[1],
             recurrent=a.w_hh.shape[0],
@@ -43,56 +71,72 @@ def _settings(a: Any, is_forward: bool) -> dict[str, Any]:
             gated=a.w_hh.shape[0] > a.h0.shape[1],
             normalized=a.norms is not None,
             time_normalized=a.eta is not None,
+            has_lengths=a.lengths is not None,
             has_starts=a.starts is not None,
             zoneout="none" if a.keep is None else "probability" if mask is None else "mask",
             activation=a.activation,
         ),
     )
+    arguments = [
+        parts,
+        _transposed_weights(a, dtype) if kind == "on_chip" and is_forward else cast(a.w_hh, dtype),
+        a.h0,
+        memory,
+        a.norms,
+        mask if mask is None else mask.float(),
+        a.lengths,
+        None if a.starts is None else a.starts.view(torch.uint8),
+        *tensors,
+    ]
+    arguments = [parts if tensor is None else tensor for tensor in arguments]
     eta = 1.0 if a.eta is None else float(a.eta)
-    return {**fixed, "keep_probability": keep_mean, "eta": eta, "epsilon": float(a.epsilon)}
+    with torch.cuda.device_of(parts):
+        kernel = forward_kernel if is_forward else backward_kernel
+        kernel[(-(-batch // rows),)](*arguments, *numbers, steps, batch, keep_mean, eta, float(a.epsilon), **settings)
+
+
+def _transposed_weights(a: Any, dtype: torch.dtype) -> Tensor:
+    """Return the recurrent weights (G − 1, N, N) with rows of input units: sums over these are then rows of outputs."""
+    size = a.h0.shape[1]
+    transposed = a.w_hh.as_strided((a.w_hh.shape[0] // size, size, size), (size * size, 1, size))
+    return transposed.to(dtype, copy=True, memory_format=torch.contiguous_format)
 
 
 @functools.cache  # Triton's functions of integers take microseconds
-def _fixed_settings(
-    is_forward: bool, has_memory: bool, block_batch: int, is_float: bool, fp32_precision: str, config: StepConfig
-) -> dict[str, Any]:
-    """Return the settings that are fixed when a kernel is compiled."""
+def _settings(
+    kind: str, is_forward: bool, has_memory: bool, is_float: bool, fp32_precision: str, config: StepConfig
+) -> tuple[int, dict[str, Any]]:
+    """Return the rows of a program, and the settings that are fixed when a kernel is compiled."""
     size = config.size
-    if has_memory:
-        block_size = triton.next_power_of_2(size)
+    block_size = max(triton.next_power_of_2(size), 16)  # tl.dot's minimum
+    settings = {"config": config, "block_size": block_size, "num_stages": 1}
+    if kind == "on_chip":
+        needs_more = has_memory or config.normalized  # registers
+        return 1, settings | {
+            "has_memory": has_memory,
+            "checkpoint_every": CHECKPOINT_EVERY,
+            "resident": size <= 64 or not needs_more,
+            "num_warps": 8 if size > 64 else 4 + 4 * needs_more if size > 32 else 1 + 3 * needs_more,
+        }
+    if kind == "tiles":
         tile = min(max(TILE // block_size, 1), block_size)
         warps = 4 if size <= (64 if is_forward else 128) else 8
-        return {
-            "config": config,
+        return 1, settings | {
             "checkpoint_every": CHECKPOINT_EVERY,
-            "block_size": block_size,
             "block_tile": tile,
             # a tile is loaded and overwritten: no two threads may hold the same element
             "num_warps": min(warps, max(tile * block_size // 32, 1)),
-            "num_stages": 1,
         }
-    block_size = max(triton.next_power_of_2(size), 16)  # tl.dot's minimum
-    resident = size <= RESIDENT_SIZE[block_batch]
-    # torch refuses to read the older `allow_tf32` where the newer setting was used
-    is_exact = is_float and fp32_precision != "tf32"
-    return {
-        "config": config,
-        "precision": "tf32x3" if is_exact else "tf32",  # three products of TF32 have the errors of one of float32
-        "resident": resident,
-        "block_batch": block_batch,
-        "block_rows": block_batch if resident else min(max(TILE // block_size, 1), BLOCK_BATCH),
-        "block_size": block_size,
+    return BLOCK_BATCH, settings | {
+        # three products of TF32 have the errors of one of float32
+        "precision": "tf32x3" if is_float and fp32_precision != "tf32" else "tf32",
+        "block_batch": BLOCK_BATCH,
+        "block_rows": min(max(TILE // 2 // block_size, 1), BLOCK_BATCH),
         "block_out": min(block_size, 256),
         "block_in": min(block_size, 32 if is_float else 64),
-        "num_warps": 4 if resident and size <= 64 else 8,
-        "num_stages": 1 if resident else 2,
+        "num_warps": 8,
+        "num_stages": 2,
     }
-
-
-def _block_batch(a: Any) -> int:
-    """Return the number of rows of a program for λ = 0."""
-    batch, size = a.h0.shape
-    return 1 if size <= RESIDENT_SIZE[1] and batch <= PROGRAMS_PER_PROCESSOR * _processors(a.h0.device) else BLOCK_BATCH
 
 
 @functools.cache
@@ -104,23 +148,6 @@ def _processors(device: torch.device) -> int:
 def _product_dtype(a: Any) -> torch.dtype:
     """Return the dtype of the factors of products: that of autocast if the kernels support it."""
     return a.product_dtype if a.product_dtype in PRODUCT_DTYPES else a.w_hh.dtype
-
-
-def _shared_arguments(a: Any, lengths: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Any, Tensor]:
-    """Return recurrent weights, initial hidden state, norms, keep, lengths and starts as kernel arguments.
-
-    `hidden` stands for absent tensors; `lengths` for the lengths if they are None.
-    """
-    hidden = cast(a.h0, torch.float32)
-    mask, _ = split_keep(a.keep)
-    return (
-        cast(a.w_hh, _product_dtype(a)),
-        hidden,
-        hidden if a.norms is None else a.norms.float(),
-        hidden if mask is None else mask.float(),
-        lengths if a.lengths is None else a.lengths,
-        hidden if a.starts is None else a.starts.view(torch.uint8),
-    )
 
 
 def prepare(device: torch.device) -> None:
@@ -137,7 +164,7 @@ def prepare(device: torch.device) -> None:
 @functools.cache
 def _probe(device: torch.device) -> str | None:
     """Return the reason why a small example fails forward or backward, or None if it succeeds."""
-    steps, batch, size = 2, 3, 4
+    steps, batch, size = 2, 1, 4
 
     def values(*shape: int) -> Tensor:
         return torch.linspace(-1, 1, math.prod(shape), device=device).view(shape)
@@ -160,108 +187,64 @@ def _probe(device: torch.device) -> str | None:
 
 
 def allocate(a: Any) -> tuple[list[Any], list[Any]]:
-    """Return the results, and saved: parts (T, B, G N), scales, lengths, and for λ = 1 what restores the memory."""
-    (steps, batch, _), size, device = a.x.shape, a.h0.shape[1], a.x.device
-
-    def new(*shape: Any) -> Tensor:
-        return torch.empty(shape, dtype=torch.float32, device=device)
-
-    results = [new(steps, batch, size), new(batch, size), None, new(steps, batch)]
-    lengths = None if a.lengths is not None else torch.full((batch,), steps, dtype=torch.int64, device=device)
-    saved = [new(steps, batch, a.w_ih.shape[0]), None if a.norms is None else new(steps, batch, 2), lengths]
+    """Return the results, and saved: parts (T, B, G N), scales, and for λ = 1 what restores the memory."""
+    (steps, batch, _), size, new = a.x.shape, a.h0.shape[1], a.h0.new_empty
+    results = [new((steps, batch, size)), new((batch, size)), None, new((steps, batch))]
+    saved = [new((steps, batch, a.w_ih.shape[0])), None if a.norms is None else new((steps, batch, 2))]
     if a.memory is None:
         return results, [*saved, None, None, None, None]
-    results[2] = new(batch, size, size)
+    results[2] = new((batch, size, size))
     slots = replaced = None
     if a.starts is not None:
-        slots = torch.empty((steps, batch), dtype=torch.int64, device=device)
-        replaced = new(count_true(a.starts), size, size)
-    checkpoints = new((steps - 1) // CHECKPOINT_EVERY, batch, size, size)
-    return results, [*saved, new(steps, batch, size), slots, replaced, checkpoints]
+        slots = new((steps, batch), dtype=torch.int64)
+        replaced = new((count_true(a.starts), size, size))
+    checkpoints = new(((steps - 1) // CHECKPOINT_EVERY, batch, size, size))
+    return results, [*saved, new((steps, batch, size)), slots, replaced, checkpoints]
 
 
 def forward(a: Any) -> tuple[list[Any], list[Any]]:
     """Run all steps from the projected inputs; see `gyral.ops.operator.Operator`.
 
-    For λ = 1 a step reads and writes the associative memory once in global memory; a small one stays in the caches.
-
     Args:
         a: The arguments of `gyral.ops.rum.naive.rum`, on a CUDA device, or on any device under Triton's interpreter.
     """
-    steps, batch, _ = a.x.shape
     results, saved = allocate(a)
-    outputs, final_hidden, final_memory, cosines = results
-    parts, scales, lengths, *restoring = saved
-    if batch == 0:
+    parts, scales, *restoring = saved
+    dtype = _product_dtype(a)
+    if not parts.numel():
         return results, saved
-    projected = parts if _product_dtype(a) == parts.dtype else torch.empty_like(parts, dtype=_product_dtype(a))
+    projected = parts if dtype == parts.dtype else torch.empty_like(parts, dtype=dtype)
     project(a.x, a.w_ih, a.b, out=projected)
     if projected is not parts:
         parts.copy_(projected)
-    weight, hidden, *before = _shared_arguments(a, lengths)
-    inputs = (parts, weight, hidden)
-    written = (*before, outputs, final_hidden, cosines, hidden if scales is None else scales)
-    with torch.cuda.device_of(parts):
-        if a.memory is None:
-            programs, settings = -(-batch // _block_batch(a)), _settings(a, True)
-            forward_without_memory[(programs,)](*inputs, *written, steps, batch, **settings)
-            return results, saved
-        if a.lengths is not None:
-            outputs.zero_()  # the kernel does not write outputs beyond the end of a sequence
-        if a.starts is not None:  # the number of each reset, from 0
-            torch.cumsum(a.starts.flatten(), 0, out=restoring[1].view(-1)).sub_(1)
-        memory = final_memory.copy_(a.memory)
-        restoring = _present(restoring, hidden)
-        forward_with_memory[(batch,)](*inputs, memory, *written, *restoring, steps, batch, **_settings(a, True))
-        return results, saved
-
-
-def _present(tensors: Sequence[Tensor | None], substitute: Tensor) -> list[Tensor]:
-    return [substitute if tensor is None else tensor for tensor in tensors]
+    if restoring[1] is not None:  # the number of each reset, from 0
+        torch.cumsum(a.starts.flatten(), 0, out=restoring[1].view(-1)).sub_(1)
+    _launch(a, True, parts, a.memory, [*results, scales, *restoring])
+    return results, saved
 
 
 def backward(
     a: Any, results: list[Any], saved: list[Any], gradients: list[Any], needs: dict[str, bool]
 ) -> dict[str, Any]:
     """Return the gradients; see `gyral.ops.operator.Operator`. It overwrites what `forward` has saved."""
-    steps, batch, _ = a.x.shape
-    outputs, _, final_memory, _ = results
-    parts, scales, lengths, *restoring = saved
-    weight, hidden, norms, *others = _shared_arguments(a, lengths)
-    programs = batch if a.memory is not None else -(-batch // _block_batch(a))
-    # the kernels overwrite the other two
-    grad_outputs = torch.zeros_like(outputs) if gradients[0] is None else cast(gradients[0], torch.float32)
-    grad_hidden, grad_memory = (
-        like if like is None else torch.zeros_like(like) if gradient is None else torch.empty_like(like).copy_(gradient)
-        for gradient, like in zip(gradients[1:3], (hidden, final_memory), strict=True)
-    )
-    grad_norms = None if a.norms is None else norms.new_zeros(programs, *norms.shape)
-    norms_argument = hidden if grad_norms is None else grad_norms
-    inputs = (parts, weight, hidden)
-    before = (norms, *others, outputs, hidden if scales is None else scales)
-    with torch.cuda.device_of(parts):
-        if batch == 0:
-            pass
-        elif a.memory is None:
-            kernel_arguments = [*inputs, *before, grad_outputs, grad_hidden, norms_argument]
-            backward_without_memory[(programs,)](*kernel_arguments, steps, batch, **_settings(a, False))
-        else:
-            memory = final_memory.clone()
-            kernel_arguments = [
-                *inputs,
-                memory,
-                *before,
-                *_present(restoring, hidden),
-                grad_outputs,
-                grad_hidden,
-                grad_memory,
-                norms_argument,
-            ]
-            backward_with_memory[(programs,)](*kernel_arguments, steps, batch, **_settings(a, False))
+    outputs, _, memory, _ = results
+    parts, scales, *restoring = saved
+    dtype, new = _product_dtype(a), a.h0.new_empty
+    grad_outputs, grad_final, grad_final_memory, _ = gradients
+    grad_hidden = new(a.h0.shape)
+    grad_memory = None if memory is None else new(memory.shape)
+    grad_norms = None if a.norms is None else a.norms.new_zeros(len(a.h0), *a.norms.shape)
+    if parts.numel():
+        if _kind(a, False) == "tiles":  # the kernel overwrites it
+            memory = memory.clone()
+        written = [grad_hidden, grad_memory, grad_norms]
+        tensors = [outputs, scales, *restoring, grad_outputs, grad_final, grad_final_memory, *written]
+        given = grad_outputs is not None, grad_final is not None, grad_final_memory is not None
+        _launch(a, False, parts, memory, tensors, *map(int, given))
     grad_bias = parts.sum((0, 1))
-    products = cast(parts, weight.dtype)
+    products = cast(parts, dtype)
     grad_weight = recurrent_gradient(
-        products[..., : weight.shape[0]], cast(a.h0, weight.dtype), cast(outputs, weight.dtype), a.starts
+        products[..., : a.w_hh.shape[0]], cast(a.h0, dtype), cast(outputs, dtype), a.starts
     )
     return project_backward(products, a.x, a.w_ih, None, needs) | {
         "b": grad_bias,

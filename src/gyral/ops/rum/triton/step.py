@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from gyral.ops.rum.triton.rowwise import (
+from gyral.ops.triton.rows import (
     activate,
     activation_slope,
     dot,
-    inverse_norm,
+    inverse_root,
     normalize,
     normalize_backward,
     scale_and_shift,
@@ -29,6 +29,7 @@ class StepConfig(NamedTuple):
         gated: whether the cell has an update gate.
         normalized: whether the cell has layer normalization.
         time_normalized: whether the cell has time normalization (η).
+        has_lengths: whether sequences have lengths of their own.
         has_starts: whether the state of some rows is reset.
         zoneout: "none", "mask" or "probability".
         activation: name of the activation function.
@@ -40,24 +41,26 @@ class StepConfig(NamedTuple):
     gated: bool
     normalized: bool
     time_normalized: bool
+    has_lengths: bool
     has_starts: bool
     zoneout: str
     activation: str
 
 
 class StepArguments(NamedTuple):
-    """Values inside a kernel: pointers to the (B, …) slices of one step, shared arguments, and K row indices.
+    """Values inside a kernel: pointers to tensors (T, B, …), shared arguments, and rows of a step.
 
     Attributes:
-        parts: pointer to (B, G N).
-        scales: pointer to (B, 2), the reciprocal standard deviations of target and gate.
-        keep: pointer to the zoneout mask (B, N).
+        parts: pointer to (T, B, G N).
+        scales: pointer to (T, B, 2), the reciprocal standard deviations of target and gate.
+        keep: pointer to the zoneout mask (T, B, N).
         norms, grad_norms: pointers to (3, 2, N); `grad_norms` belongs to this program.
         keep_probability: the zoneout probability, used without a mask.
         eta: the norm of the hidden vector under time normalization.
         epsilon: epsilon of the layer normalizations.
-        rows, columns: indices of the rows (K,) and of the hidden units.
-        active: (K,), False for rows whose sequence has ended.
+        index: scalars, int64, indices of the rows among the T B rows of all steps.
+        columns: indices of the hidden units.
+        active: scalars, False for rows whose sequence has ended.
     """
 
     parts: Any
@@ -68,75 +71,92 @@ class StepArguments(NamedTuple):
     keep_probability: Any
     eta: Any
     epsilon: Any
-    rows: Any
+    index: Any
     columns: Any
     active: Any
 
 
 @triton.jit
-def load_starts(starts, rows, active, config: tl.constexpr):
-    """Return (K,): True in active rows that are reset before the step; `starts` points to this step, (B,)."""
-    started = tl.zeros(active.shape, tl.int1)
+def load_rows(tensor, index, columns, active, size: tl.constexpr):
+    """Return rows of a tensor (…, N), zero where `active` is False."""
+    valid = active & (columns < size)
+    return tl.load(tensor + index * size + columns, mask=valid, other=0.0)
+
+
+@triton.jit
+def load_starts(starts, index, active, config: tl.constexpr):
+    """Return scalars, True in active rows that are reset before the step."""
+    started = active & False
     if config.has_starts:
-        started = tl.load(starts + rows, mask=active, other=0) != 0
+        started = tl.load(starts + index, mask=active, other=0) != 0
     return started
 
 
 @triton.jit
+def load_parts(parts, index, columns, active, config: tl.constexpr):
+    """Return the sums of target and gate, or what `finish_parts` has stored, and the embedded input."""
+    valid = active & (columns < config.size)
+    at = parts + index * config.width + columns
+    target = tl.load(at, mask=valid, other=0.0)
+    gate = target  # without a gate this value is not used
+    if config.gated:
+        gate = tl.load(at + config.size, mask=valid, other=0.0)
+    return target, gate, tl.load(at + config.recurrent, mask=valid, other=0.0)
+
+
+@triton.jit
+def store_parts(target, gate, embedded, valid, step, config: tl.constexpr):
+    """Store gradients of the parts in the place of the parts."""
+    at = step.parts + step.index * config.width + step.columns
+    tl.store(at, target, mask=valid)
+    if config.gated:
+        tl.store(at + config.size, gate, mask=valid)
+    tl.store(at + config.recurrent, embedded, mask=valid)
+
+
+@triton.jit
 def finish_parts(target, gate, step, config: tl.constexpr):
-    """Return memory target, update gate and embedded input from the parts' sums; store values for `load_parts`."""
-    tl.debug_barrier()  # several threads may hold an element: all have loaded the sums before one overwrites them
+    """Return memory target and update gate from their sums; store values for `restore_parts` in the sums' place."""
     size: tl.constexpr = config.size
-    active, columns = step.active[:, None], step.columns
-    valid = active & (columns < size)[None, :]
-    at = step.parts + step.rows[:, None] * config.width + columns[None, :]
+    active, columns = step.active, step.columns
+    valid = active & (columns < size)
+    at = step.parts + step.index * config.width + columns
+    scale_at = step.scales + 2 * step.index
     if config.normalized:
         target, scale = normalize(target, step.epsilon, columns, size)
-        tl.store(step.scales + 2 * step.rows[:, None], scale, mask=active)
+        tl.store(scale_at, scale, mask=active)
     tl.store(at, target, mask=valid)
     if config.normalized:
         target = scale_and_shift(target, step.norms, 0, columns, size)
     if config.gated:
         if config.normalized:
             gate, scale = normalize(gate, step.epsilon, columns, size)
-            tl.store(step.scales + 2 * step.rows[:, None] + 1, scale, mask=active)
+            tl.store(scale_at + 1, scale, mask=active)
             tl.store(at + size, gate, mask=valid)
             gate = sigmoid(scale_and_shift(gate, step.norms, 1, columns, size))
         else:
             gate = sigmoid(gate)
             tl.store(at + size, gate, mask=valid)
-    return target, gate, tl.load(at + config.recurrent, mask=valid, other=0.0)
+    return target, gate
 
 
 @triton.jit
-def load_parts(step, config: tl.constexpr):
-    """Return the saved values of target and gate, the memory target, the update gate and the embedded input."""
-    size: tl.constexpr = config.size
-    valid = step.active[:, None] & (step.columns < size)[None, :]
-    at = step.parts + step.rows[:, None] * config.width + step.columns[None, :]
-    saved_target = tl.load(at, mask=valid, other=0.0)
-    target = saved_target
+def restore_parts(target, gate, step, config: tl.constexpr):
+    """Return memory target and update gate from the values that `finish_parts` has stored."""
     if config.normalized:
-        target = scale_and_shift(saved_target, step.norms, 0, step.columns, size)
-    saved_gate = saved_target  # without a gate this value is not used
-    gate = saved_target
-    if config.gated:
-        saved_gate = tl.load(at + size, mask=valid, other=0.0)
-        gate = saved_gate
-        if config.normalized:
-            gate = sigmoid(scale_and_shift(saved_gate, step.norms, 1, step.columns, size))
-    return saved_target, saved_gate, target, gate, tl.load(at + config.recurrent, mask=valid, other=0.0)
+        target = scale_and_shift(target, step.norms, 0, step.columns, config.size)
+        if config.gated:
+            gate = sigmoid(scale_and_shift(gate, step.norms, 1, step.columns, config.size))
+    return target, gate
 
 
 @triton.jit
 def load_zoneout(step, config: tl.constexpr):
     """Return the zoneout factor of h_{t−1}: the mask, or its probability."""
-    at = step.rows[:, None] * config.size + step.columns[None, :]
     if config.zoneout == "mask":
-        valid = step.active[:, None] & (step.columns < config.size)[None, :]
-        kept = tl.load(step.keep + at, mask=valid, other=0.0)
+        kept = load_rows(step.keep, step.index, step.columns, step.active, config.size)
     else:
-        kept = tl.full(at.shape, 1.0, tl.float32) * step.keep_probability
+        kept = step.keep_probability
     return kept
 
 
@@ -149,12 +169,19 @@ def new_hidden(candidate, gate, h, step, config: tl.constexpr):
     new = activate(candidate, config)
     if config.gated:
         new += gate * (h - new)
-    new = tl.where((step.columns < config.size)[None, :], new, 0.0)
+    new = tl.where(step.columns < config.size, new, 0.0)
     if config.time_normalized:
-        new *= step.eta * tl.minimum(inverse_norm(new), LARGEST_INVERSE)
+        new *= step.eta * tl.minimum(inverse_root(dot(new, new)), LARGEST_INVERSE)
     if config.zoneout != "none":
         new += load_zoneout(step, config) * (h - new)
     return new
+
+
+@triton.jit
+def _normalize_part_backward(d, normal, step, which: tl.constexpr, config: tl.constexpr):
+    """Return the gradient of the sum of target (0) or gate (1)."""
+    scale = tl.load(step.scales + 2 * step.index + which, mask=step.active, other=0.0)
+    return normalize_backward(d, normal, scale, step.norms, step.grad_norms, which, step.columns, config.size)
 
 
 @triton.jit
@@ -164,14 +191,13 @@ def new_hidden_backward(d, candidate, gate, saved_gate, h, step, config: tl.cons
     The gradient of h_{t−1} does not include the path through R_t.
     """
     size: tl.constexpr = config.size
-    normal = candidate
-    scale = tl.zeros([d.shape[0], 1], tl.float32)
+    normal, scale = candidate, step.epsilon  # not used without norms
     if config.normalized:
         normal, scale = normalize(candidate, step.epsilon, step.columns, size)
         candidate = scale_and_shift(normal, step.norms, 2, step.columns, size)
     activated = activate(candidate, config)
 
-    dh = tl.zeros(d.shape, tl.float32)
+    dh = tl.zeros_like(d)
     if config.zoneout != "none":
         dh = d * load_zoneout(step, config)
         d -= dh
@@ -179,8 +205,8 @@ def new_hidden_backward(d, candidate, gate, saved_gate, h, step, config: tl.cons
         new = activated
         if config.gated:
             new += gate * (h - activated)
-        new = tl.where((step.columns < size)[None, :], new, 0.0)
-        inverse = tl.minimum(inverse_norm(new), LARGEST_INVERSE)
+        new = tl.where(step.columns < size, new, 0.0)
+        inverse = tl.minimum(inverse_root(dot(new, new)), LARGEST_INVERSE)
         new *= inverse
         along = tl.where(inverse < LARGEST_INVERSE, dot(new, d), 0.0)  # a smaller vector is multiplied by a constant
         d = step.eta * inverse * (d - along * new)
@@ -190,11 +216,10 @@ def new_hidden_backward(d, candidate, gate, saved_gate, h, step, config: tl.cons
         dgate = d * (h - activated) * gate * (1.0 - gate)
         d -= d * gate
         if config.normalized:
-            gate_scale = tl.load(step.scales + 2 * step.rows[:, None] + 1, mask=step.active[:, None], other=0.0)
-            dgate = normalize_backward(dgate, saved_gate, gate_scale, step, 1, size)
+            dgate = _normalize_part_backward(dgate, saved_gate, step, 1, config)
     d *= activation_slope(candidate, activated, config)
     if config.normalized:
-        d = normalize_backward(d, normal, scale, step, 2, size)
+        d = normalize_backward(d, normal, scale, step.norms, step.grad_norms, 2, step.columns, size)
     return d, dgate, dh
 
 
@@ -202,6 +227,5 @@ def new_hidden_backward(d, candidate, gate, saved_gate, h, step, config: tl.cons
 def target_backward(dtarget, saved_target, step, config: tl.constexpr):
     """Return the gradient of the target's sum, given that of the memory target."""
     if config.normalized:
-        scale = tl.load(step.scales + 2 * step.rows[:, None], mask=step.active[:, None], other=0.0)
-        dtarget = normalize_backward(dtarget, saved_target, scale, step, 0, config.size)
+        dtarget = _normalize_part_backward(dtarget, saved_target, step, 0, config)
     return dtarget
