@@ -26,6 +26,7 @@ from gyral.runs.directory import CONFIG, DONE, Run, find_checkpoint, open_run, r
 from gyral.runs.summary import needed_trust, print_next_commands, print_results, relative_path
 
 if TYPE_CHECKING:
+    from gyral.core.pace import Pace
     from gyral.runs.run_record import RunRecord
     from gyral.tasks.base import Task
     from gyral.training.ddp.group import Group
@@ -195,6 +196,13 @@ def check_options(config: DictConfig, section: str) -> None:
     build.check_options(config, section)
 
 
+def measure_pace(config: DictConfig, seconds: float) -> "Pace | None":
+    """Return how long the parts of a job take, measured on a few steps within about so many seconds."""
+    from gyral.training import pace  # now: it imports PyTorch
+
+    return pace.measure_pace(config, seconds)
+
+
 def print_comparison(config: DictConfig) -> None:
     """Print the comparison of the runs of a sweep that has ended, and the commands that show and save it."""
     from gyral.core.side_outputs import SideOutput
@@ -246,7 +254,7 @@ def main() -> None:
     """Run `gyral train` with the arguments of the command line."""
     if any(word.startswith("resume=") for word in sys.argv):  # new places of data are options of the run's own task
         sys.argv[1:] = [f"++{word}" if word.startswith("task.") else word for word in sys.argv[1:]]
-    command_line.main(train, "train", after_sweep=print_comparison, check_options=check_options)
+    command_line.main(train, "train", after_sweep=print_comparison, check_options=check_options, measure=measure_pace)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from gyral.config.overrides import combine
 from gyral.core.cache import cache_directory
 from gyral.core.errors import OptionError
 from gyral.reports import catalogue as sweeps
-from gyral.sweeps import grid
+from gyral.sweeps import duration, grid
 from gyral.sweeps.checks import wrong_values
 from gyral.tasks.base import SequenceTask
 from tests.helpers.running import SMALL, Outcome, choices, compose_config, invoke, load_last, spawn
@@ -50,7 +50,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     """The directory and the output of a sweep of two jobs, which says how long the other job takes."""
     directory = tmp_path_factory.mktemp("sweeps") / "finished"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grid, "LONG", 0.0)
+        patch.setattr(duration, "LONG", 0.0)
+        patch.setattr(duration, "WORTH", 0)
         outcome = invoke("-m", *SHORT, "model=rnn", "task=copy", "seed=1,2", f"hydra.sweep.dir={directory}")
     assert outcome.status == 0, outcome.err
     return directory, outcome
@@ -111,21 +112,22 @@ def test_a_job_that_is_taken_away_is_trained_again_in_the_same_place_whatever_th
 ) -> None:
     directory, outcome = finished
     first = outcome.out.splitlines()
-    assert first[0].startswith(f"2 jobs in {directory}, all with")
+    measured = r"about \d+ (s|min) on this machine, measured on 3 steps of 1 kind of job, all with .*"
+    assert re.fullmatch(f"2 jobs in {re.escape(str(directory))}, {measured}", first[0])
     assert [line for line in first if line.startswith("The other job takes about ")] != []
 
     directories = {path.parent for path in directory.rglob("DONE")}
     one = min(directories)
     for path in [*(one / "checkpoints").iterdir(), one / "DONE"]:
         path.unlink()
-    monkeypatch.setattr(grid, "LONG", 0.0)
+    monkeypatch.setattr(duration, "LONG", 0.0)
     outcome = invoke("-m", "seed=1,2", "task=copy", "model=rnn", *reversed(SHORT), f"hydra.sweep.dir={directory}")
     assert outcome.status == 0, outcome.err
     assert outcome.out.count("was DONE") == 1
     assert {path.parent for path in directory.rglob("DONE")} == directories
     assert load_last(one)["global_step"] == 4
     again = outcome.out.splitlines()
-    assert again[0].startswith(f"2 jobs in {directory}, 1 DONE, about 1 s, all with")
+    assert again[0].startswith(f"2 jobs in {directory}, 1 DONE, about 1 s by the steps of earlier runs, all with")
     assert not [line for line in again if line.startswith("The other")]
 
 

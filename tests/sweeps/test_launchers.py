@@ -4,6 +4,7 @@ import csv
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,8 +20,9 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 from omegaconf import OmegaConf
 
 from gyral.runs.provenance import gpu
+from gyral.sweeps import duration
 from gyral.sweeps.launchers import joblib, slurm
-from gyral.sweeps.launchers.base import execute
+from gyral.sweeps.launchers.base import execute, measure
 from gyral.sweeps.launchers.gpus import gpus_of_worker, visible_gpus
 from tests.helpers.launching import WITNESS, accident, read_witness
 from tests.helpers.running import (
@@ -56,9 +58,12 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         def start(self) -> None:
             pass
 
-        def submit(self, job: Any) -> Future[Any]:
-            handed.append((self.number, self.environment, job))
+        def submit(self, function: Any, job: Any, *seconds: float) -> Future[Any]:
             future: Future[Any] = Future()
+            if seconds:
+                future.set_result(measure(job, *seconds))
+                return future
+            handed.append((self.number, self.environment, job))
             if "seed=13" in job.overrides:
                 job.directory.mkdir(parents=True, exist_ok=True)
                 future.set_exception(TerminatedWorkerError("exit codes of the workers are {SIGKILL(-9)}"))
@@ -101,6 +106,18 @@ def test_failed_and_lost_jobs_are_listed_with_their_reasons_and_the_others_finis
     assert outcome.status == 0, "the directory does not depend on the launcher"
     assert outcome.out.count("was DONE") == 1
     assert logging.root.manager.disable == 0
+
+
+def test_jobs_are_measured_in_a_worker_before_the_first_one(
+    tmp_path: Path, here: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duration, "WORTH", 0)
+    outcome = sweep(*COPY, "trainer.max_steps=4", "task=copy", "model=rnn", "seed=1,13", directory=tmp_path)
+    assert re.match(
+        r"2 jobs in \S+, about \d+ s with 2 at a time on this machine, measured on 3 steps of 1 kind of job, ",
+        outcome.out,
+    )
+    assert len(here) == 2
 
 
 def test_cores_and_gpus_are_shared_out_among_workers(

@@ -47,6 +47,7 @@ def main(
     literal: tuple[str, ...] = (),
     after_sweep: Callable[[DictConfig], None] | None = None,
     check_options: Callable[[DictConfig, str], None] | None = None,
+    measure: Callable[[DictConfig, float], Any] | None = None,
     runs_jobs: bool = True,
     explains: bool = False,
 ) -> None:
@@ -62,6 +63,8 @@ def main(
         after_sweep: a function that the sweeper calls with the configuration of the sweep when all jobs have ended.
         check_options: a function that the sweeper calls before the first job, to check the options in a section of the
             configuration of a job.
+        measure: a function that the sweeper calls before the first job with the configuration of a job and with about
+            how many seconds it may take, to know how long the job takes.
         runs_jobs: whether Hydra runs jobs, with directories and logs; it composes the configuration twice for that.
         explains: whether the command without any word prints its help.
     """
@@ -80,7 +83,8 @@ def main(
             print(f"error: {describe(error)}", file=sys.stderr)
             raise JobError(f"{HydraConfig.get().runtime.output_dir}: {describe(error)}") from None
 
-    vars(job).update(after_sweep=after_sweep, check_options=check_options)  # Hydra passes the function to the sweeper
+    # Hydra passes the function to the sweeper
+    vars(job).update(after_sweep=after_sweep, check_options=check_options, measure=measure)
     with one_line_errors():
         if "--version" in sys.argv[1:]:  # Hydra would print its own
             print_version()

@@ -46,7 +46,7 @@ class ProgressLine:
             _time_column(),
         )
         with Progress(*columns, console=console, refresh_per_second=REFRESH_RATE, transient=True) as self._progress:
-            self._task = self._progress.add_task(description, total=None, count="", values="")
+            self._task = self._progress.add_task(description, total=None, count="", values="", left=None)
             try:
                 yield
             finally:
@@ -55,13 +55,13 @@ class ProgressLine:
     def begin(self, description: str, total: int | None = None) -> None:
         """Show another activity, which takes `total` steps; None: their number is unknown."""
         if self.is_shown:
-            self._progress.reset(self._task, description=description, total=total, count="", values="")
+            self._progress.reset(self._task, description=description, total=total, count="", values="", left=None)
 
-    def update(self, completed: int, total: int, values: str = "") -> None:
-        """Show the number of completed steps and the latest values."""
+    def update(self, completed: int, total: int, values: str = "", left: float | None = None) -> None:
+        """Show the number of completed steps, the latest values, and the seconds left if more than steps follow."""
         if self.is_shown:
             count = f"{completed:,}/{total:,}"
-            self._progress.update(self._task, completed=completed, total=total, count=count, values=values)
+            self._progress.update(self._task, completed=completed, total=total, count=count, values=values, left=left)
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
@@ -101,7 +101,8 @@ def _time_column() -> Any:
         def render(self, task: Task) -> Text:
             if task.total is None:
                 return Text(format_seconds(task.elapsed or 0))
-            return Text("" if task.time_remaining is None else f"{format_seconds(task.time_remaining)} left")
+            left = task.time_remaining if task.fields["left"] is None else task.fields["left"]
+            return Text("" if left is None else f"{format_seconds(left)} left")
 
     return TimeColumn(table_column=Column(no_wrap=True))
 

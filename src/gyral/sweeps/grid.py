@@ -2,7 +2,6 @@
 
 import math
 import sys
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -25,17 +24,18 @@ from gyral.config.tables import PROTOCOL
 from gyral.core.commands import program, typed
 from gyral.core.errors import JobError, OptionError, SweepError, UserError
 from gyral.core.measures import Measure, main_measure, printed
+from gyral.core.progress import line
 from gyral.core.ranks import launched, refuse
 from gyral.core.signals import Interrupted
-from gyral.runs.directory import DONE, check_links, read_results
+from gyral.runs.directory import BUDGET, DONE, check_links, read_results
 from gyral.runs.measures import read_measures
 from gyral.runs.moved import check_current
 from gyral.runs.saved_files import read_yaml, write_yaml
+from gyral.sweeps import duration
 from gyral.sweeps.checks import is_group, refuse_values, wrong_values
-from gyral.sweeps.duration import describe_seconds, expected_seconds, finished_runs, unfinished_jobs
+from gyral.sweeps.duration import Durations, describe_runs, finished_runs, unfinished_jobs, words_of
 from gyral.sweeps.launchers.base import FinishedJob, SweepLauncher
 
-LONG = 60.0  # seconds from which it is worth a line how long the other jobs take
 PLAN = "multirun.yaml"  # the configuration of the sweep that was last started in a directory
 
 
@@ -51,7 +51,6 @@ class BaseSweeper(Sweeper):
     launcher: SweepLauncher
     after_sweep: Callable[[DictConfig], None] | None
     check_options: Callable[[DictConfig, str], None] | None
-    is_estimated = False  # whether the user knows how long the sweep takes
 
     def __init__(self, params: dict[str, Any] | None = None) -> None:
         self.params = params or {}
@@ -64,6 +63,7 @@ class BaseSweeper(Sweeper):
         self.launcher = launcher
         self.after_sweep = getattr(task_function, "after_sweep", None)  # see `gyral.config.command_line.main`
         self.check_options = getattr(task_function, "check_options", None)
+        self.durations = Durations(launcher.at_once)
         self.directory = Path(str(config.hydra.sweep.dir))
         check_links(self.directory, "hydra.sweep.dir")
 
@@ -85,6 +85,7 @@ class BaseSweeper(Sweeper):
         shared: Collection[str] = (),
         raises: bool = True,
         is_last: bool = True,
+        planned: Sequence[Sequence[str]] = (),
     ) -> Iterator[FinishedJob]:
         """Run jobs; print a line when each has ended, and one when it starts in this process; yield the outcomes.
 
@@ -96,6 +97,7 @@ class BaseSweeper(Sweeper):
             shared: overrides that all jobs have, which the lines leave out.
             raises: whether failed jobs are an error.
             is_last: whether no other jobs follow.
+            planned: the overrides of all jobs, as far as they are known before they start.
 
         Raises:
             SweepError: some jobs failed, and `raises` is True.
@@ -107,11 +109,12 @@ class BaseSweeper(Sweeper):
                 if not parallel:
                     own = [override for override in overrides if override not in shared]
                     print(f"Job {place} of {total}:", *(own or overrides), flush=True)
+                self.durations.begin(overrides)
                 yield number, overrides
 
         failures: list[str] = []
         raised: BaseException | None = None
-        started = time.monotonic()
+        self.durations.plan(planned, total)
         for count, finished in enumerate(self._outcomes(announced()), 1):
             if finished.error:
                 failures.append(describe_failure(finished))
@@ -119,13 +122,9 @@ class BaseSweeper(Sweeper):
                 print(f"{count} of {total} {describe_outcome(finished)}", flush=True)
             else:  # the reason of a failure was printed by the job
                 print(f"FAILED {finished.job.name}" if finished.error else describe_outcome(finished), flush=True)
-            if not self.is_estimated and not finished.error and not finished.was_done:
-                self.is_estimated = True
-                seconds = (time.monotonic() - started) * (total - count)
-                if seconds >= LONG:
-                    left = "other job takes" if total - count == 1 else f"other {total - count} jobs take"
-                    print(f"The {left} about {describe_seconds(seconds)}{self.one_by_one}", flush=True)
-            started = started if parallel else time.monotonic()
+            has_trained = not finished.error and not finished.was_done
+            if said := self.durations.end(finished.job.overrides, finished.job.directory if has_trained else None):
+                print(said, flush=True)
             yield finished
             if finished.error and not isinstance(finished.error, JobError):
                 raised = raised or finished.error
@@ -146,11 +145,6 @@ class BaseSweeper(Sweeper):
         except (Interrupted, KeyboardInterrupt):
             print(f"Stopped. To continue the sweep: {command_line()}", file=sys.stderr, flush=True)
             raise
-
-    @property
-    def one_by_one(self) -> str:
-        """What is added to a duration of jobs if several may run at the same time."""
-        return " one after another" if self.launcher.in_other_processes else ""
 
     def conclude(self) -> None:
         """Print the end of the sweep; called when all jobs have ended, before failed ones are listed."""
@@ -225,25 +219,30 @@ class Grid(BaseSweeper):
         print(counted, f", all with {' '.join(shared)}" if shared else "", sep="", flush=True)
         started = jobs
         if trials:
-            outcomes = self.run_jobs(enumerate(trials), len(trials), shared, raises=False, is_last=False)
+            outcomes = self.run_jobs(
+                enumerate(trials), len(trials), shared, raises=False, is_last=False, planned=trials
+            )
             best = best_values(outcomes, len(combinations[0]))
             started = [(*job, *best[own]) for job, own in zip(jobs, combinations, strict=True) if own in best]
-        for _ in self.run_jobs(enumerate(started, len(trials)), len(started), shared):
+        for _ in self.run_jobs(enumerate(started, len(trials)), len(started), shared, planned=started):
             pass
         if len(started) < len(jobs):
             counted = f"{len(jobs) - len(started)} of {len(jobs)} jobs did not start"
             raise SweepError(f"{counted}: no run with {seed} has finished for them, see above")
 
     def describe_work(self, jobs: Sequence[Sequence[str]]) -> str:
-        """Return how many jobs are DONE, and about how long the others take, as far as finished runs tell."""
+        """Return how many jobs are DONE, and about how long the others take, from measured steps or finished runs."""
         runs = finished_runs(self.directory, jobs)
         left = unfinished_jobs(jobs, self.directory, runs)
+        self.durations.done = {*map(words_of, jobs)} - {*map(words_of, left)}
         done = f", {len(jobs) - len(left)} DONE" if len(left) < len(jobs) else ""
-        seconds = expected_seconds(left, runs)
-        if seconds is None:
-            return done
-        self.is_estimated = True
-        return f"{done}, about {describe_seconds(seconds)}{self.one_by_one}"
+        if left and self.launcher.at_once is not None:
+            steps = OmegaConf.select(self.compose(left[0]), BUDGET)
+            if isinstance(steps, int) and steps * len(left) >= duration.WORTH:
+                with line.show("measuring steps of the jobs"):
+                    self.durations.measure(left, lambda job, s: self.launcher.measure(self.launcher.compose(0, job), s))
+        taken = self.durations.describe(left) or describe_runs(left, runs, self.launcher.at_once)
+        return f"{done}, {taken}" if taken else done
 
     def name_by(self, varied: Sequence[str]) -> None:
         """Let the directories of jobs also show those of the varied options that do not name directories otherwise."""

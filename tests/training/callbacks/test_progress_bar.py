@@ -33,9 +33,15 @@ def updated_steps(monkeypatch: pytest.MonkeyPatch, step_seconds: float, **option
     bar = ProgressBar(**options)
     task: Any = SimpleNamespace(train_loss=None)
     for step in range(1, 11):
-        trainer: Any = SimpleNamespace(global_step=step, max_steps=10, callback_metrics={})
-        bar.on_train_batch_end(trainer, task, None, None, step - 1)
+        bar.on_train_batch_end(trainer_at(step), task, None, None, step - 1)
     return updated
+
+
+def trainer_at(step: int) -> Any:
+    """Return a stand-in for a trainer after a step of ten; every four steps, it validates on two batches."""
+    options = {"val_check_batch": 4, "accumulate_grad_batches": 1, "num_val_batches": [2]}
+    state = SimpleNamespace(fn="fit")
+    return SimpleNamespace(global_step=step, max_steps=10, callback_metrics={}, state=state, **options)
 
 
 def test_the_line_is_updated_by_the_clock_and_at_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +49,32 @@ def test_the_line_is_updated_by_the_clock_and_at_the_last_step(monkeypatch: pyte
     assert updated_steps(monkeypatch, 0.125, seconds=0.25) == [1, 3, 5, 7, 9, 10]
     assert updated_steps(monkeypatch, 20.0) == list(range(1, 11))
     assert updated_steps(monkeypatch, 0.001, seconds=0, refresh_rate=5) == [5, 10]
+
+
+def test_the_time_left_has_the_validations_and_the_final_test(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, left, task = [100.0], dict[int, float | None](), SimpleNamespace(train_loss=0.5)
+    task.data = SimpleNamespace(loader={"test": range(5)}.get)
+    caplog.set_level("INFO")
+    monkeypatch.setattr("gyral.training.callbacks.progress_bar.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(progress.line, "update", lambda step, total, values="", time=None: left.update({step: time}))
+    bar: Any = ProgressBar(seconds=0)
+    bar.on_train_start(trainer_at(0), task)
+    for step in range(1, 11):
+        clock[0] += 3  # seconds of a step
+        bar.on_train_batch_end(trainer_at(step), task, None, None, step - 1)
+        if step in (4, 8, 10):
+            bar.on_validation_start(trainer_at(step), task)
+            clock[0] += 20  # seconds of a validation, 10 for each batch
+            bar.on_validation_end(trainer_at(step), task)
+    # steps, then batches of validations and of the test; before the first validation, a batch takes a third of a step
+    assert left[1] == 9 * 3 + (3 * 2 + 5) * 1
+    assert left[5] == 5 * 3 + (2 * 2 + 5) * 10
+    assert left[7] == 3 * 3 + (2 * 2 + 5) * 10
+    assert left[9] == 1 * 3 + (1 * 2 + 5) * 10
+    ends = [line.partition("train loss 0.5")[2] for line in caplog.messages]
+    assert ends == [", 1:48 left", ", 1:16 left", ""]
 
 
 @pytest.mark.parametrize("options", [{"seconds": -1}, {"seconds": "x"}, {"refresh_rate": 0}])

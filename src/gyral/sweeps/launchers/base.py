@@ -25,7 +25,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus, configure_log, run_job, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 import gyral
 from gyral.config import own_modules
@@ -33,6 +33,7 @@ from gyral.config.groups import add_user_modules
 from gyral.core.checks import check_integer
 from gyral.core.errors import JobError
 from gyral.core.memory import release_freed_memory
+from gyral.core.pace import Pace
 from gyral.core.signals import Interrupted, StopRequest, handlers
 from gyral.core.streams import escape_streams
 from gyral.runs.directory import DONE, FAILED
@@ -125,17 +126,46 @@ def execute(job: SweepJob, quiet: bool = False) -> JobReturn:
         )
 
 
-def execute_in_worker(job: SweepJob) -> JobReturn:
-    """Run a job in a worker process, which may have run others.
+def measure(job: SweepJob, seconds: float) -> Pace | None:
+    """Return the pace of a job, measured in this process within about so many seconds, None if that is not possible."""
+    hydra = HydraConfig.instance()
+    previous = hydra.cfg
+    try:
+        hydra.set_config(job.config)  # interpolations read it
+        config = job.config.copy()
+        with read_write(config), open_dict(config):
+            del config["hydra"]
+        pace: Pace | None = vars(job.function)["measure"](config, seconds)
+    except Exception:  # the job itself will report it
+        log.debug("The time of a job is not measured", exc_info=True)
+        return None
+    finally:
+        hydra.cfg = previous
+    return pace
 
-    The returned object can be pickled, whatever the job's error is.
-    """
+
+def prepare_worker(job: SweepJob) -> None:
+    """Prepare a worker process, which may have run other jobs, for a job."""
     escape_streams()
     os.chdir(job.cwd)
     sys.argv[:] = job.command
     own_modules.set_command(job.command[1:])
     add_user_modules()
     importlib.import_module("gyral.config.resolvers")  # registers the resolvers of the configuration
+
+
+def measure_in_worker(job: SweepJob, seconds: float) -> Pace | None:
+    """Return the pace of a job, measured in a worker process, see `measure`."""
+    prepare_worker(job)
+    return measure(job, seconds)
+
+
+def execute_in_worker(job: SweepJob) -> JobReturn:
+    """Run a job in a worker process, which may have run others.
+
+    The returned object can be pickled, whatever the job's error is.
+    """
+    prepare_worker(job)
     returned = execute(job)
     returned.cfg = returned.hydra_cfg = None
     error = error_of(returned)
@@ -168,6 +198,20 @@ class SweepLauncher(Launcher):
     """
 
     in_other_processes = True
+
+    @property
+    def at_once(self) -> int | None:
+        """Number of jobs that run at the same time on this machine, None if it is not known."""
+        return None
+
+    def measure(self, job: SweepJob, seconds: float) -> Pace | None:
+        """Return how long the parts of a job take, measured where it will run; None if that is not this machine.
+
+        Args:
+            job: the job.
+            seconds: about how long measuring may take.
+        """
+        return None
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.context, self.function, self.config = hydra_context, task_function, config

@@ -9,14 +9,24 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent import futures
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from hydra.core.utils import JobReturn
 
+from gyral.core.pace import Pace
 from gyral.core.parallel import available_cores
-from gyral.sweeps.launchers.base import POLL, ParallelLauncher, SweepJob, check_n_jobs, execute_in_worker
+from gyral.sweeps.launchers.base import (
+    POLL,
+    ParallelLauncher,
+    SweepJob,
+    check_n_jobs,
+    execute_in_worker,
+    measure_in_worker,
+)
 from gyral.sweeps.launchers.gpus import check_gpus_per_job, gpus_of_worker, visible_gpus
 
 PR_SET_PDEATHSIG = 1  # of prctl.h
@@ -42,17 +52,17 @@ class Worker:
         )
         self.pid = self.pool.submit(_prepare_worker)
 
-    def submit(self, job: SweepJob) -> Any:
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
             if self.pool is None:
                 self.start()
             elif self.pid.done():  # it has run a job, and could have died since
                 self.pool.submit(os.getpid).result()
-            return self.pool.submit(execute_in_worker, job)
+            return self.pool.submit(function, *arguments)
         except futures.BrokenExecutor:
             self.end(kill=True)
             self.start()
-            return self.pool.submit(execute_in_worker, job)
+            return self.pool.submit(function, *arguments)
 
     def signal(self, number: int) -> None:
         if self.pid.done() and self.pid.exception() is None:
@@ -114,9 +124,29 @@ class Joblib(ParallelLauncher):
         self.idle: list[Worker] = []
         self.workers: dict[Any, Worker] = {}
 
+    @cached_property
+    def at_once(self) -> int:
+        gpus = visible_gpus()
+        return self.n_jobs or max(1, int(len(gpus) / self.gpus) if gpus else available_cores())
+
+    def measure(self, job: SweepJob, seconds: float) -> Pace | None:
+        """Return the pace of a job, measured in the first worker, which has imported PyTorch when the sweep starts."""
+        try:
+            self.begin()
+            pace: Pace | None = self.idle[-1].submit(measure_in_worker, job, seconds).result()
+        except futures.BrokenExecutor:  # the job itself will report why
+            return None
+        except BaseException:
+            for worker in self.idle:
+                worker.end(kill=True)
+            raise
+        return pace
+
     def begin(self) -> int:
+        n_jobs = self.at_once
+        if self.idle:  # `measure` has made them
+            return n_jobs
         gpus, cores = visible_gpus(), available_cores()
-        n_jobs = self.n_jobs or max(1, int(len(gpus) / self.gpus) if gpus else cores)
         logs = Path(str(self.config.hydra.sweep.dir), ".workers").resolve()
         logs.mkdir(parents=True, exist_ok=True)
         for number in range(n_jobs):
@@ -131,7 +161,7 @@ class Joblib(ParallelLauncher):
         handles = []
         for job in jobs:
             worker = self.idle.pop()
-            handles.append(worker.submit(job))
+            handles.append(worker.submit(execute_in_worker, job))
             self.workers[handles[-1]] = worker
         return handles
 

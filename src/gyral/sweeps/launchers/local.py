@@ -5,15 +5,20 @@ from dataclasses import replace
 
 from hydra.core.utils import configure_log, setup_globals
 
+from gyral.core.pace import Pace
 from gyral.core.signals import Interrupted, stop
 from gyral.runs.directory import DONE
-from gyral.sweeps.launchers.base import FinishedJob, SweepLauncher, execute
+from gyral.sweeps.launchers.base import FinishedJob, SweepJob, SweepLauncher, execute, measure
 
 
 class Local(SweepLauncher):
     """Runs jobs one after another, in this process."""
 
     in_other_processes = False
+    at_once = 1
+
+    def measure(self, job: SweepJob, seconds: float) -> Pace | None:
+        return measure(job, seconds)
 
     def run(self, numbered: Iterable[tuple[int, Sequence[str]]]) -> Iterator[FinishedJob]:
         setup_globals()
