@@ -24,7 +24,7 @@ class ProjectedKernels(Kernels):
     """
 
     def __init__(self, source: Path, *, kept: Mapping[str, Make] | None = None, **further: Any) -> None:
-        super().__init__(source, kept={"parts": lambda a: rows(a, len(a.w_ih)), **(kept or {})}, **further)
+        super().__init__(source, kept={"parts": lambda a: rows(a, a.w_ih.shape[0]), **(kept or {})}, **further)
 
     def _run(self, a: Any, results: list[Any], kept: list[Any]) -> None:
         project(a.x, a.w_ih, a.b, out=kept[0])
