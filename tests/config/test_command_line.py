@@ -74,7 +74,7 @@ def test_an_unknown_choice_lists_the_choices(group: str) -> None:
         ("sede=3", "seed"),
         ("lr=0.1", "optimizer.lr"),
         ("batch_size=3", "task.batch_size"),
-        ("task.batchsize=3", "task.batch_size"),
+        ("task.batchsize=3", "task.batch_size or task.eval_batch_size"),
         ("model.hidden_size=3", "model.cell.hidden_size"),
         ("trainer.deterministic=true", "deterministic"),
         ("+lr=0.1", "optimizer.lr"),

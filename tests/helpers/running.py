@@ -63,7 +63,7 @@ SMALL = (
     "task.val_size=16",
     "task.test_size=16",
 )
-SMALL_COPY = (*SMALL, "task=copy", "task.delay=3", "task.recalled=2")
+SMALL_COPY = (*SMALL, "task=copy", "task.eval_batch_size=8", "task.delay=3", "task.recalled=2")
 # A digit is added after every second validation, because no answer is correct.
 SMALL_PROGRAMS = (
     *(item for item in SMALL if not item.startswith(("task.train", "task.val", "task.test"))),
@@ -74,7 +74,7 @@ SMALL_PROGRAMS = (
     "task.val_batches=2",
     "task.test_batches=2",
 )
-SMALL_RECALL = (*SMALL, "task=recall", "task.length=4")
+SMALL_RECALL = (*SMALL, "task=recall", "task.eval_batch_size=8", "task.length=4")
 # Sequences of 2 to 4 symbols, two batches of each evaluation.
 SMALL_ALGORITHM = (
     *(item for item in SMALL if "_size=" not in item or item.startswith(("model.", "task.batch_size"))),

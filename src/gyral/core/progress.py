@@ -101,7 +101,8 @@ def _time_column() -> Any:
         def render(self, task: Task) -> Text:
             if task.total is None:
                 return Text(format_seconds(task.elapsed or 0))
-            left = task.time_remaining if task.fields["left"] is None else task.fields["left"]
+            given = task.fields.get("left")
+            left = task.time_remaining if given is None else given
             return Text("" if left is None else f"{format_seconds(left)} left")
 
     return TimeColumn(table_column=Column(no_wrap=True))
