@@ -25,7 +25,7 @@ WANDB = ("logger=wandb", "logger.wandb.tags=[mine,RUM]", "logger.wandb.notes='tw
 
 def start_twice(folder: Path) -> list[list[dict[str, Any]]]:
     """Return the records of both starts of a run, the only job of a sweep."""
-    options = [option for option in SMALL_RECALL if option != "logger=none"]
+    options = [option for option in SMALL_RECALL if option not in ("logger=none", "task.eval_batch_size=8")]
     arguments = ["-m", *options, *OPTIONS, *WANDB, "callbacks.checkpoints.every=6", f"hydra.sweep.dir={folder}"]
     step = SequenceTask.training_step
 
