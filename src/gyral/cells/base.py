@@ -91,7 +91,7 @@ class RecurrentCell(MaskedModule, ABC):
         """Reset all parameters: here those of the modules that the cell is made of, in their order.
 
         Raises:
-            NotImplementedError: The cell has parameters of its own, and has to reset them itself.
+            NotImplementedError: The cell has parameters of its own and does not override this method.
         """
         if self._parameters:
             raise NotImplementedError(f"{type(self).__name__} has no reset_parameters")

@@ -136,7 +136,7 @@ class Joblib(ParallelLauncher):
             pace: Pace | None = self.idle[-1].submit(measure_in_worker, job, seconds).result()
         except futures.BrokenExecutor:  # the job itself will report why
             return None
-        except BaseException:
+        except BaseException:  # an interrupt, too: the sweep does not start, and no worker may stay behind
             for worker in self.idle:
                 worker.end(kill=True)
             raise
