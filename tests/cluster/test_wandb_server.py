@@ -213,7 +213,7 @@ def test_a_stopped_run_is_no_failed_one_and_its_link_is_printed(server: WandbSer
     assert program.returncode == 130, printed
     run = only_run(server)
     assert run.exit_code == 255
-    assert f"\nWeights & Biases: {server.url}/somebody/gyral/runs/{next(iter(server.runs))}\n" in printed
+    assert f"Weights & Biases: {server.url}/somebody/gyral/runs/{next(iter(server.runs))}" in printed.splitlines()
 
 
 @pytest.mark.slow
