@@ -1,4 +1,4 @@
-"""The overview of all cells: what each keeps, what it costs, where it won here, and when to use it."""
+"""The overview of all cells: the size of its state, what it costs, where it won here, and when to use it."""
 
 import math
 import re
@@ -176,7 +176,7 @@ def table() -> str:
                     solved_groups(name),
                 ]
             )
-    head = ["cell", "family", "keeps", "over time", "use it for", "among the best on"]
+    head = ["cell", "family", "state size", "over time", "use it for", "among the best on"]
     return speeds.table([*head, "time ÷ torch's GRU", "recall, %", "groups"], lines, len(head))
 
 
@@ -195,7 +195,7 @@ search:
 
 {table()}
 
-* **keeps**: the fields of the state of one row and their sizes, with hidden size N and default options. This is
+* **state size**: the fields of the state of one row and their sizes, with hidden size N and default options. This is
   all that a cell knows of the past, and all that a stream has to store.
 * **over time**: whether steps wait for each other in training. Cells with *chunks* or *parallel* have a form
   that does not.

@@ -147,7 +147,7 @@ def test_a_cell_without_parameters_is_refused() -> None:
             RecurrentCell.__init__(self, input_size, hidden_size)
 
     with pytest.raises(
-        UserError, match=r"^\S*\.Sum has no parameters, must have one: its dtype and device are those of "
+        UserError, match=r"^\S*\.Sum has no parameters; a cell needs at least one, which determines its "
     ):
         Recurrent(partial(Sum, hidden_size=X), X)
 

@@ -40,7 +40,7 @@ def test_the_first_generator_that_takes_the_given_options_is_chosen() -> None:
             offers.choose([tell, summarize], given, "task")
     with pytest.raises(OptionError, match=r"^stroy=a: task takes .*; did you mean story\?$"):
         offers.choose([tell, summarize], {"stroy": "a"}, "task")
-    with pytest.raises(UserError, match=r"^task generates nothing$"):
+    with pytest.raises(UserError, match=r"^task has no generator$"):
         offers.choose([], {}, "task")
 
 

@@ -23,7 +23,7 @@ TABLE: dict[str, Any] = {
     "rows": {
         "_wide": {"model.cell.hidden_size": 64, "optimizer.lr": 0.2},
         "gru": {"name": "A GRU", "model": "gru", "paper": {"accuracy": {4: 50.0}}},
-        "wide": {"like": ["gru", "_wide"], "optimizer.lr": 0.3},
+        "wide": {"extends": ["gru", "_wide"], "optimizer.lr": 0.3},
         "reader": {"model": "gated_attention", "cell@model.cell": "mage_gru", "task": "babi_reading"},
         "of_others": {"published_only": True, "paper": {"accuracy": {4: 60.0}}},
     },
@@ -84,17 +84,19 @@ def test_a_sweep_takes_the_options_of_the_models_of_its_rows() -> None:
     assert "hidden_size: 8" in outcome.out
 
 
-def test_a_protocol_may_begin_with_that_of_another_table(write: Any) -> None:
+@pytest.mark.parametrize("word", ["extends", "like"])  # `like` until version 0.2
+def test_a_protocol_may_extend_that_of_another_table(write: Any, word: str) -> None:
     write()
-    write("second", experiment="mine/second", protocol={"like": "mine", "optimizer.lr": 0.5})
+    write("second", experiment="mine/second", protocol={word: "mine", "optimizer.lr": 0.5})
     config = compose_config("experiment=mine/second/gru")
     assert config.task.length == 4
     assert config.optimizer.lr == 0.5
 
 
-def test_rows_may_begin_with_those_of_another_table(write: Any) -> None:
+@pytest.mark.parametrize("word", ["extends", "like"])
+def test_rows_may_extend_those_of_another_table(write: Any, word: str) -> None:
     write()
-    rows = {"like": "mine", "wide": {"model.cell.hidden_size": 32}, "rum": {"model": "rum"}}
+    rows = {word: "mine", "wide": {"model.cell.hidden_size": 32}, "rum": {"model": "rum"}}
     write("second", experiment="mine/second", rows=rows)
     table = load_table(Path("conf/table/second.yaml"))
     assert table.experiments == [
@@ -131,10 +133,10 @@ def test_text_with_signs_of_the_command_line_is_quoted(write: Any) -> None:
         ({"report": None}, "must have the name `experiment`"),
         ({"source": {"page": 3}}, "source: must have the keys paper, place, verified alone"),
         ({"sweep": {"seed": 1}}, "sweep.seed=1: must be a list of values"),
-        ({"rows": {"gru": {"like": "lstm"}}}, "like=lstm: must be one of gru"),
-        ({"rows": {"gru": {"like": "lstm"}, "lstm": {"like": "gru"}}}, "like=gru: is like itself"),
-        ({"protocol": {"like": "nothing"}}, "protocol.like=nothing: there is no table"),
-        ({"rows": {"like": "nothing"}}, "rows.like=nothing: there is no table"),
+        ({"rows": {"gru": {"extends": "lstm"}}}, "extends=lstm: must be one of gru"),
+        ({"rows": {"gru": {"extends": "lstm"}, "lstm": {"extends": "gru"}}}, "extends=gru: extends itself"),
+        ({"protocol": {"extends": "nothing"}}, "protocol.extends=nothing: there is no table"),
+        ({"rows": {"extends": "nothing"}}, "rows.extends=nothing: there is no table"),
         ({"report": {"colunm": "task.length"}}, "report.colunm: did you mean column? must be one of title, layout, "),
         ({"rows": {"gru": {"modle": "gru"}}}, "modle: no such option; did you mean model? must begin with one of "),
         ({"rows": {"gru": {"paths_": 1}}}, "paths_: no such option; did you mean paths? must begin with one of "),

@@ -46,7 +46,7 @@ def test_results_of_earlier_versions_may_have_nan(tmp_path: Path) -> None:
     assert math.isnan(read_results(tmp_path)["test/loss"])
     assert read_results(tmp_path)["monitor"] is None
     (tmp_path / DONE).write_text(json.dumps({**RESULTS, "steps": math.nan}))
-    with pytest.raises(UserError, match=r"DONE: has no number steps; without this file, the run is tested again"):
+    with pytest.raises(UserError, match=r"DONE: metric steps is missing; without this file, the run is tested again"):
         read_results(tmp_path)
 
 

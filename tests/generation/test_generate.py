@@ -106,7 +106,7 @@ def test_runs_that_cannot_generate_are_refused_in_one_line(tmp_path: Path) -> No
     config = resolve(compose_config(*SMALL_COPY))
     OmegaConf.save(config, tmp_path / "config.yaml")
     error = invoke(f"run={tmp_path}", "prompt=a", entry="generate").error
-    assert error == f"run={tmp_path}: its task, gyral.tasks.copy.CopyTask, generates nothing"
+    assert error == f"run={tmp_path}: its task, gyral.tasks.copy.CopyTask, has no generator"
 
 
 def test_help_needs_no_torch() -> None:

@@ -128,8 +128,8 @@ def test_invalid_programs_are_refused(program: str, said: str) -> None:
     ("options", "said"),
     [
         ({"kinds": ["loops"]}, "kinds=loops: did you mean loop? must be one of "),
-        ({"kinds": []}, "kinds=[]: must be different ones of arithmetic, identity, "),
-        ({"kinds": ["loop", "loop"]}, "kinds=['loop', 'loop']: must be different ones of "),
+        ({"kinds": []}, "kinds=[]: must be distinct values from arithmetic, identity, "),
+        ({"kinds": ["loop", "loop"]}, "kinds=['loop', 'loop']: must be distinct values from "),
         ({"digits": [4, 2]}, "digits=[4, 2]: must be 2 integers in increasing order ≥ 1"),
         ({"digits": [2, 13]}, "digits=13: must be an integer from 1 to 12"),
         ({"curriculum": "hard"}, "curriculum=hard: must be one of none, naive, mixed, combined"),

@@ -48,7 +48,7 @@ def make_cell(
     if name.startswith("gyral."):
         return cell
     if next(cell.parameters(), None) is None:
-        raise UserError(f"{name} has no parameters, must have one: its dtype and device are those of the cell")
+        raise UserError(f"{name} has no parameters; a cell needs at least one, which determines its dtype and device")
     fault = fault_of(cell)
     if fault is not None:
         raise fault

@@ -41,7 +41,7 @@ class ConvolvedCell(RecurrentCell):
         return self.zeros(batch_size, 0 if self.kernel_size is None else self.kernel_size - 1, self.channels)
 
     def enter(self, values: Tensor) -> Tensor:
-        """Return what the parts are made of without a convolution."""
+        """Return the values that replace the convolved ones."""
         return values
 
     def convolve_step(self, values: Tensor, state: State) -> tuple[Any, State]:

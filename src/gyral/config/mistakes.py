@@ -117,7 +117,7 @@ def check_words(words: list[str], file: Path) -> None:
     if flags.experimental_rerun:
         raise UserError("--experimental-rerun: write resume=<run directory>")
     if is_multirun and file.name != "train":
-        raise UserError("-m: only gyral train has sweeps")
+        raise UserError("-m is only available for gyral train")
     own_groups, hints = (groups(), TRAIN) if file.name == "train" else ([], OTHERS)
     for word in words:
         key, value = _key(word), word.partition("=")[2]

@@ -103,7 +103,7 @@ def choose(
         UserError: no function takes the options, or a value is not YAML.
     """
     if not functions:
-        raise UserError(f"{task} generates nothing")
+        raise UserError(f"{task} has no generator")
     for function in functions:
         options = options_of(function)
         if required(function) <= set(given) <= set(options):
@@ -113,7 +113,9 @@ def choose(
     for name, value in given.items():
         if name not in known:
             raise OptionError(name, value, f"{task} takes {allowed}{_suggestion(name, (*known, *own))}")
-    raise UserError(f"{', '.join(given) or 'no option'}: {task} takes {allowed}")
+    if not given:
+        raise UserError(f"{task} needs one of these options: {allowed}")
+    raise UserError(f"{', '.join(given)}: {task} takes {allowed}")
 
 
 def choose_evaluation(
@@ -136,7 +138,7 @@ def choose_evaluation(
         evaluation, _, option = name.partition(".")
         if evaluation not in functions or (option or evaluation) not in options_of(functions[evaluation]):
             keys = [key for name, function in functions.items() for key in _keys(name, function)]
-            allowed = f"takes {', '.join(keys)}" if keys else "has no further evaluation"
+            allowed = f"takes {', '.join(keys)}" if keys else "has no evaluation besides its metrics"
             raise OptionError(name, value, f"{task} {allowed}{_suggestion(name, (*keys, *own))}")
     chosen = {name.partition(".")[0] for name in given}
     if len(chosen) > 1:

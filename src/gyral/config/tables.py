@@ -10,9 +10,9 @@
     rows:
       gru: {name: GRU, model: gru, paper: {accuracy: {30: 21.5, 50: 17.6}}}
       rum: {name: RUM, model: rum, model.cell.lambd: 1.0}
-      larger: {name: larger RUM, like: rum, model.cell.hidden_size: 100}
+      larger: {name: larger RUM, extends: rum, model.cell.hidden_size: 100}
 
-A protocol or the rows may begin with those of another table: protocol: {like: other, …}, rows: {like: other, …}.
+A protocol or the rows may inherit those of another table: protocol: {extends: other, …}, rows: {extends: other, …}.
 
 Imports no torch.
 """
@@ -36,13 +36,14 @@ GROUP = "table"
 SERVED = ("experiment", "column", "sweep")  # the groups whose choices come from tables
 COLUMN = "column"  # the group of the columns of tables whose columns differ in several options
 PROTOCOL = "_protocol"  # the choice of `experiment` that has the options of all rows alone
-LIKE = "like"  # in the protocol or the rows: the table whose own come first; in a row: the rows whose options do
+EXTENDS = "extends"  # in the protocol or the rows: the table to inherit from; in a row: the rows to inherit from
+LIKE = "like"  # the name of `extends` in tables of versions before 0.3
 SECTIONS = ("experiment", "report", "sweep", "columns", "choose", "protocol", "rows", "hydra", "source")
 # see gyral.reports.catalogue.Sweep
 REPORT = ("title", "layout", "measure", "column", "ngrams", "solved", "also", "best_seed", "trained", "levels")
 # verified: true if the values were read there, false if not, and a text names another source in which they were read
 SOURCE = ("paper", "place", "verified")
-OWN = ("name", LIKE, "paper", "source", "published_only")  # what a row has besides options
+OWN = ("name", EXTENDS, "paper", "source", "published_only")  # what a row has besides options
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,13 @@ class Table:
     def rows(self) -> dict[str, dict[str, Any]]:
         """The rows, by their names on the command line; those that begin with an underscore are only for others.
 
-        With `like`, the rows of another table come first, and an own row of the same name adds options to its row.
+        With `extends`, the rows of another table come first, and an own row of the same name adds options to its row.
 
         Raises:
             UserError: the other table does not exist.
         """
-        own = {str(name): row or {} for name, row in self.content["rows"].items() if name != LIKE}
-        others = self._other("rows", self.content["rows"].get(LIKE))
+        own = {str(name): row or {} for name, row in self.content["rows"].items() if name != EXTENDS}
+        others = self._other("rows", self.content["rows"].get(EXTENDS))
         found = {} if others is None else others.rows
         return found | {name: found.get(name, {}) | row for name, row in own.items()}
 
@@ -79,15 +80,15 @@ class Table:
         """Return the options of a row by their keys, without those of the protocol.
 
         Raises:
-            UserError: the row is like one that does not exist, or like itself.
+            UserError: the row extends one that does not exist, or itself.
         """
         if name in seen or name not in self.rows:
-            reason = "is like itself" if name in seen else f"must be one of {', '.join(self.rows)}"
-            raise UserError(f"{self.file}: like={name}: {reason}")
+            reason = "extends itself" if name in seen else f"must be one of {', '.join(self.rows)}"
+            raise UserError(f"{self.file}: extends={name}: {reason}")
         row = self.rows[name]
-        like = row.get(LIKE, [])
+        others = row.get(EXTENDS, [])
         found: dict[str, Any] = {}
-        for other in [like] if isinstance(like, str) else like:
+        for other in [others] if isinstance(others, str) else others:
             found |= self.options(other, (*seen, name))
         return found | {key: value for key, value in row.items() if key not in OWN}
 
@@ -95,19 +96,19 @@ class Table:
         """Return the options of all rows by their keys.
 
         Raises:
-            UserError: the protocol is like that of a table that does not exist.
+            UserError: the protocol extends that of a table that does not exist.
         """
         own = dict(self.content.get("protocol") or {})
-        other = self._other("protocol", own.pop(LIKE, None))
+        other = self._other("protocol", own.pop(EXTENDS, None))
         return own if other is None else other.protocol() | own
 
     def _other(self, section: str, name: str | None) -> "Table | None":
-        """Return the table that a section is like, None for no name."""
+        """Return the table that a section extends, None for no name."""
         if name is None:
             return None
         file = self.file.with_name(f"{name}.yaml")
         if not file.is_file():
-            raise UserError(f"{self.file}: {section}.like={name}: there is no table {file}")
+            raise UserError(f"{self.file}: {section}.extends={name}: there is no table {file}")
         return read(file, self.groups)
 
     def source(self, name: str) -> dict[str, Any]:
@@ -255,8 +256,11 @@ def _read(file: Path, changed: int, groups: frozenset[str]) -> Table:
         if section not in SECTIONS:
             raise UserError(f"{file}: {section}: must be one of {', '.join(SECTIONS)}")
     rows = content.get("rows")
+    for mapping in (content.get("protocol"), rows, *(rows.values() if isinstance(rows, dict) else ())):
+        if isinstance(mapping, dict) and LIKE in mapping:
+            mapping[EXTENDS] = mapping.pop(LIKE)
     named = isinstance(content.get("experiment"), str) and isinstance(content.get("report"), dict)
-    own = [row or {} for name, row in rows.items() if name != LIKE] if isinstance(rows, dict) else [None]
+    own = [row or {} for name, row in rows.items() if name != EXTENDS] if isinstance(rows, dict) else [None]
     if not named or not all(isinstance(row, dict) for row in own):
         raise UserError(f"{file}: must have the name `experiment`, the section `report`, and `rows` with options each")
     for key in content["report"]:

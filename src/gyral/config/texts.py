@@ -114,5 +114,5 @@ def _as_text(key: str, value: str, options: Options) -> str:
         return value
     if isinstance(read, str) and "\\" in value and not os.path.exists(value):  # escapes in Hydra's grammar
         return value
-    is_other = options.file.name != "train" and not is_one  # only gyral train has sweeps
+    is_other = options.file.name != "train" and not is_one  # -m is only available for gyral train
     return text(value) if is_other or options.is_text(key) else value_as_list

@@ -1,4 +1,4 @@
-"""What is made beside the training, such as dashboards. If it fails or hangs, one line says so; training continues."""
+"""Optional outputs of a run, such as dashboards. A failure or timeout is logged in one line; training continues."""
 
 import logging
 import queue

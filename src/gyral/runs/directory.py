@@ -277,7 +277,7 @@ def check_results(where: str, results: Mapping[str, float | None], needed: Seque
     }
     missing = [name for name in needed if name not in results or (name in COUNTS and math.isnan(numbers[name]))]
     if missing:
-        raise UserError(f"{where}: has no number {', '.join(missing)}")
+        raise UserError(f"{where}: metric {', '.join(missing)} is missing")
     return numbers
 
 

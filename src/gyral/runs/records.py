@@ -70,7 +70,7 @@ def read_run(directory: Path) -> RunRecord:
 def run_paths(directory: Path) -> Iterator[Path]:
     """Yield all run directories below a directory, itself included, and all record files outside of them, in order.
 
-    What is no file but has the name of one is yielded, too, so that reading it names it.
+    Also yield directories with the name of a record file, so that reading them reports an error.
     """
     for path, folders, files in os.walk(directory):
         names = {*folders, *files}

@@ -71,7 +71,7 @@ class ProgramData(AnswerData):
             if kind not in KINDS:
                 raise ChoiceError("kinds", kind, tuple(KINDS))
         if not chosen or len(set(chosen)) < len(chosen):
-            raise OptionError("kinds", kinds, f"must be different ones of {', '.join(KINDS)}")
+            raise OptionError("kinds", kinds, f"must be distinct values from {', '.join(KINDS)}")
         self.kinds = chosen
         smallest, largest = check_integers("digits", digits, count=2)
         check_integer("digits", largest, maximum=LARGEST_DIGITS)

@@ -355,8 +355,7 @@ def _check_trainer(config: DictConfig) -> int:
         check_integer(f"trainer.{key}", config.trainer.get(key), maximum=MAX_STEPS)
     if config.trainer.get("gradient_clip_val") is not None:
         check_real("trainer.gradient_clip_val", config.trainer.gradient_clip_val, minimum=0)
-    accelerators = ("auto", "gpu", *sorted(AcceleratorRegistry.available_accelerators()))
-    check_choice("trainer.accelerator", config.trainer.get("accelerator", "auto"), accelerators)
+    _check_accelerator(config.trainer.get("accelerator", "auto"))
     check_choice("trainer.strategy", config.trainer.get("strategy", "auto"), ("auto", "ddp"))
     return check_integer("trainer.accumulate_grad_batches", config.trainer.get("accumulate_grad_batches", 1))
 
@@ -449,3 +448,21 @@ def _load_task(config: DictConfig, path: Path, **arguments: Any) -> tuple[Task, 
     task.load_state_dict(load_checkpoint(path)["state_dict"])
     trainer = build_trainer(single_process(config), path.parent, callbacks=[])
     return task.to(trainer.strategy.root_device).eval(), step
+
+
+def _check_accelerator(chosen: Any) -> None:
+    """Check that the accelerator is known and that this machine has one.
+
+    Raises:
+        OptionError: it is not.
+    """
+    known = sorted(AcceleratorRegistry.available_accelerators())
+    check_choice("trainer.accelerator", chosen, ("auto", "gpu", *known))
+    names = {"auto": ("cpu",), "gpu": ("cuda", "mps")}.get(chosen, (chosen,))
+    if not any(_is_available(name) for name in names):
+        available = ", ".join(name for name in known if _is_available(name))
+        raise OptionError("trainer.accelerator", chosen, f"no {chosen} is visible; available: {available}")
+
+
+def _is_available(accelerator: str) -> bool:
+    return bool(AcceleratorRegistry[accelerator]["accelerator"].is_available())

@@ -137,7 +137,7 @@ def wandb_logger(
 ) -> Logger | None:
     """Return the Weights & Biases logger of a run: online with a key, offline without one. It never asks for a key.
 
-    What is not given is that of the user's settings of W&B, such as WANDB_PROJECT or `wandb offline`, and then the
+    Options that are not given come from the user's W&B settings, such as WANDB_PROJECT or `wandb offline`, and then the
     default of Gyral. If the server does not answer within 30 seconds, the run is logged offline. None: W&B does not
     work at all.
 

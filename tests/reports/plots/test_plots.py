@@ -195,7 +195,7 @@ def test_files_are_reproducible_and_have_text(runs: Path, tmp_path: Path) -> Non
     ("arguments", "error"),
     [
         (["y=val/none"], r"y=val/none: no run has logged it; there are .*train/loss, .*val/accuracy"),
-        (["plot=bars", "y=test/none"], "y=test/none: is the result of no run; there are test/accuracy, test/loss, .*"),
+        (["plot=bars", "y=test/none"], "y=test/none: no run has this result; available: test/accuracy, test/loss, .*"),
         (["x=epoch"], "x=epoch: must be one of step, tokens, time"),
         (["plot=bars", "x=time"], "x=time: is an option of plot=curves and plot=columns, not of plot=bars"),
         (["plot=bars", "log=y"], "log=y: is not possible with plot=bars: a bar begins at 0"),

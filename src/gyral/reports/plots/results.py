@@ -86,7 +86,7 @@ def read_results(panels: Sequence[Panel], options: Options) -> tuple[list[str], 
     metrics = [options.y or default_result(panel.records) for panel in panels]
     for metric in metrics:
         if metric not in result_names(records):
-            raise OptionError("y", metric, f"is the result of no run; there are {', '.join(result_names(records))}")
+            raise OptionError("y", metric, f"no run has this result; available: {', '.join(result_names(records))}")
     return metrics, [_results_of(panel, metric) for panel, metric in zip(panels, metrics, strict=True)]
 
 
