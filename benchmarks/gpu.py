@@ -231,7 +231,7 @@ class Run:
         settings = self.settings
         for case in cases:
             if case not in checked:
-                self.leave_out(case, NO_TIME)
+                self.warn_skipped(case, NO_TIME)
             elif "failure" in checked[case]:
                 self.add(case, checked[case])
         good = [case for case in cases if case in checked and "failure" not in checked[case]]
@@ -246,11 +246,11 @@ class Run:
         for index, answer in self.pool.answers(requests, 1, deadline):
             case = planned.cases[index]
             if answer is None:
-                self.leave_out(case, NO_TIME)
+                self.warn_skipped(case, NO_TIME)
             else:
                 self.add(case, checked[case] | answer)
 
-    def leave_out(self, case: Case, reason: str) -> None:
+    def warn_skipped(self, case: Case, reason: str) -> None:
         """Name a case for which the time is too short. In the second part that is no failure."""
         if case in self.following:
             self.results["cut"].append(f"{describe(case)}: {reason}")
@@ -261,7 +261,7 @@ class Run:
     def add(self, case: Case, found: dict[str, Any]) -> None:
         """Add a row with its bound, write it, and print it."""
         if found.pop("is_late", False) and case in self.following:
-            self.leave_out(case, found["failure"])
+            self.warn_skipped(case, found["failure"])
             return
         count, ceilings = launches.expected(case), self.results["ceilings"] or {}
         row = {**case._asdict(), "counted": count.launches, **found}

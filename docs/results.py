@@ -28,7 +28,7 @@ import uses
 from cards import measured_table
 from claims import claims_table, read_claims
 
-from gyral.config.groups import served
+from gyral.config.groups import generated_choices
 from gyral.core.errors import UserError
 from gyral.core.escaping import escape_markdown
 from gyral.reports.catalogue import load
@@ -85,7 +85,7 @@ def known() -> dict[str, RunRecord]:
 
 def report(where: str, only: str | None, columns: str | None, missing: bool, with_runs: bool) -> str:
     """Return the report of the records in a folder as Markdown; the lists of runs can be folded."""
-    if where in served("sweep"):
+    if where in generated_choices("sweep"):
         sections, notes = make_sections([], None, where), []
     else:
         sections, notes, _ = collect(where, known(), everything=True, only=read_names("only", only), missing=missing)

@@ -16,8 +16,15 @@ from hydra.plugins.launcher import Launcher
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 
-from gyral.config.groups import CONFIG_PATH, find_served, has_folder, load_choice, served, user_config_path
-from gyral.config.tables import SERVED
+from gyral.config.groups import (
+    CONFIG_PATH,
+    find_generated_choice,
+    generated_choices,
+    has_folder,
+    load_choice,
+    user_config_path,
+)
+from gyral.config.tables import GENERATED
 
 
 class UserConfig(SearchPathPlugin):
@@ -51,7 +58,7 @@ class OwnFiles(FileConfigSource):
 
 
 class Choices(ConfigSource):
-    """The choices that are more than the content of a file, see `gyral.config.groups.served`."""
+    """The choices that are more than the content of a file, see `gyral.config.groups.generated_choices`."""
 
     @staticmethod
     def scheme() -> str:
@@ -59,7 +66,7 @@ class Choices(ConfigSource):
 
     def load_config(self, config_path: str) -> ConfigResult:
         group, name = _split(config_path)
-        package = "_global_" if group in SERVED else None
+        package = "_global_" if group in GENERATED else None
         return ConfigResult(self.provider, self.full_path(), load_choice(group, name), {"package": package})
 
     def available(self) -> bool:
@@ -71,12 +78,12 @@ class Choices(ConfigSource):
 
     def is_config(self, config_path: str) -> bool:
         group, name = _split(config_path)
-        return find_served(group, name) is not None
+        return find_generated_choice(group, name) is not None
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         group, name = _split(config_path)
         prefix = f"{name}/" if name else ""
-        inner = {choice.removeprefix(prefix) for choice in served(group) if choice.startswith(prefix)}
+        inner = {choice.removeprefix(prefix) for choice in generated_choices(group) if choice.startswith(prefix)}
         found = set()
         for choice in inner:
             first, slash, _ = choice.partition("/")

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from gyral.config.groups import choices, leave_out, load_choice, load_table
+from gyral.config.groups import choices, warn_skipped, load_choice, load_table
 from gyral.config.tables import SOURCE
 from gyral.core.errors import UserError
 from gyral.reports import catalogue
@@ -176,7 +176,7 @@ def published(name: str) -> list[str]:
 
 
 def test_every_published_value_has_a_source() -> None:
-    for name in at_least(31, [name for name in catalogue.served("sweep") if published(name)]):
+    for name in at_least(31, [name for name in catalogue.generated_choices("sweep") if published(name)]):
         sources = catalogue.load(name).sources
         for row in published(name):
             source = sources[row]
@@ -199,7 +199,7 @@ def test_a_broken_table_costs_one_line_and_no_report(
     write()
     for name, text in {**BROKEN, "not_asked_for": "rows: ["}.items():
         (tmp_path / "conf" / "table" / f"{name}.yaml").write_text(text)
-    leave_out.cache_clear()
+    warn_skipped.cache_clear()
     for experiment in ("mine/first", *BROKEN):
         write_run(tmp_path / "outputs", f"{experiment}/gru", accuracy=0.5)
     outcome = invoke("sweep=outputs", entry="report")

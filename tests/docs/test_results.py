@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from gyral.config.groups import load_table, served
+from gyral.config.groups import load_table, generated_choices
 from gyral.runs.record_files import SUFFIX
 from tests.helpers.composing import each_once
 from tests.helpers.docs import load_script
@@ -77,7 +77,7 @@ def test_every_published_table_is_on_a_page(results: ModuleType, monkeypatch: py
     monkeypatch.chdir(ROOT)
     pages = at_least(25, (page.read_text() for folder in results.PAGES for page in folder.rglob("*.md")))
     shown = {found[2] for page in pages for found in results.REPORT.finditer(page)}
-    for name, file in at_least(52, served("sweep").items()):
+    for name, file in at_least(52, generated_choices("sweep").items()):
         table = load_table(file)
         folders = {f"results/records/{table.experiment}", *map(str, Path("results/records", table.experiment).parents)}
         is_published = any(paper.keys() - {"row"} for paper in table.papers.values())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import gyral
-from gyral.config.groups import find_all_served
+from gyral.config.groups import find_generated_choices
 from gyral.core.errors import OptionError
 from gyral.reports import catalogue
 from gyral.reports.measures import task_measures, with_measures
@@ -63,7 +63,7 @@ def test_every_experiment_is_found_in_its_sweeps() -> None:
     for sweep in catalogue.named():
         for experiment in sweep.axes["experiment"]:
             expected.setdefault(experiment, set()).add(sweep.name)
-    files = find_all_served("experiment", expected)
+    files = find_generated_choices("experiment", expected)
     assert {experiment: {file.stem} for experiment, file in files.items()} == expected
     for experiment in (f"{TABLE1}/gru", f"{FIG4}/lstm"):
         assert {sweep.name for sweep in catalogue.containing([None, experiment])} == expected[experiment]

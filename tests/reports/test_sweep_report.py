@@ -67,7 +67,7 @@ def test_an_option_hides_rows_columns_and_seeds_without_runs(tmp_path: Path) -> 
 
 
 @pytest.mark.named("rum_paper_table3", "rum_paper_fig4", "mage_paper_babi", "on_lstm_paper_logical_inference")
-@pytest.mark.parametrize("name", sorted(catalogue.served("sweep")))
+@pytest.mark.parametrize("name", sorted(catalogue.generated_choices("sweep")))
 def test_a_table_without_runs_shows_what_is_published_and_the_command(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,12 +9,12 @@ import pytest
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from gyral.config.groups import choices, served
+from gyral.config.groups import choices, generated_choices
 from gyral.reports import catalogue as sweeps
 from tests.helpers.found import at_least
 from tests.helpers.running import compose_config, invoke
 
-GRIDS = at_least(51, sorted(served("sweep")))
+GRIDS = at_least(51, sorted(generated_choices("sweep")))
 SEARCHES = [("task=copy",), ("task=recall", "model=rum")]
 
 

@@ -494,7 +494,7 @@ def test_batches_without_sequences_are_split_by_rows(task: str) -> None:
         assert len(batches) == len(loader) > 0
         for batch in batches:
             rows = len(built.targets(batch))
-            assert built.amount(batch) == rows > 0
+            assert built.batch_size_in_units(batch) == rows > 0
             assert built.objective.has_target(built.targets(batch)).any(), "a batch without a target has no loss"
             if batch is not batches[0] and batch is not batches[-1]:
                 continue

@@ -58,7 +58,7 @@ class RecurrentCell(MaskedModule, ABC):
         OptionError: An argument is out of bounds or has another type.
     """
 
-    understands: ClassVar[type[StepInputs] | tuple[type[StepInputs], ...]] = ()  # inputs other than (…, B, X)
+    input_types: ClassVar[type[StepInputs] | tuple[type[StepInputs], ...]] = ()  # inputs other than (…, B, X)
     kernel_rows: tuple[str, ...] = ()  # names of the blocks of N rows of weight_ih; weight_hh has the first of them
     fused_operator: "ClassVar[Operator | None]" = None  # of `fused`, where `fused` runs without its kernels too
     records_kernels: ClassVar[bool] = False  # whether a CUDA graph records `fused` on a GPU, kernels and what is around

@@ -49,13 +49,13 @@ def make_cell(
         return cell
     if next(cell.parameters(), None) is None:
         raise UserError(f"{name} has no parameters; a cell needs at least one, which determines its dtype and device")
-    fault = fault_of(cell)
+    fault = find_contract_violation(cell)
     if fault is not None:
         raise fault
     return cell
 
 
-def fault_of(cell: RecurrentCell) -> UserError | None:
+def find_contract_violation(cell: RecurrentCell) -> UserError | None:
     """Return the error of the first method that does not return what it must, or None.
 
     A copy of the cell takes a step on zeros, in evaluation mode. Its own errors are not reported, since it may take
@@ -68,7 +68,7 @@ def fault_of(cell: RecurrentCell) -> UserError | None:
 
 
 def _fault(cell: RecurrentCell) -> UserError | None:
-    """See `fault_of`; the cell's own errors are raised."""
+    """See `find_contract_violation`; the cell's own errors are raised."""
     state = cell.init_state(ROWS)
     leaves = tree_leaves(state)
     is_state = isinstance(state, tuple) and hasattr(state, "_fields")

@@ -38,7 +38,7 @@ class GraphCell(RecurrentCell):
         OptionError: An argument is out of bounds or has another type, or no unit remains for type 0.
     """
 
-    understands = LinkedInputs
+    input_types = LinkedInputs
 
     def __init__(
         self, input_size: int, hidden_size: int, *, edge_types: int, edge_size: int | None, capacity: int | None

@@ -13,7 +13,7 @@ class StepInputs:
     """Base class of such inputs, a NamedTuple whose first field is `values`: the vectors (T, B, X).
 
     All leaves begin with the dimensions (T, B), (B, T) with `batch_first`. A layer slices, reverses and packs them
-    alike. A cell gets the inputs whole if its attribute `understands` names their class, and else the values alone.
+    alike. A cell gets the inputs whole if its attribute `input_types` names their class, and else the values alone.
     In a stack of layers, the outputs of a layer take the place of the values for the next one.
     """
 

@@ -52,7 +52,7 @@ class MemoryCell(RecurrentCell):
         UserError: See `gyral.cells.contract.make_cell`.
     """
 
-    understands = MaskedInputs
+    input_types = MaskedInputs
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from gyral.config.errors import describe
 from gyral.config.groups import CONFIG_PATH, add_user_modules, choices, groups, list_choices
 from gyral.config.mistakes import arrange_words, check_words, is_of_hydra
 from gyral.config.overrides import MULTIRUN, defer_options
-from gyral.config.tables import SERVED
+from gyral.config.tables import GENERATED
 from gyral.core.commands import leave_out_current_directory, print_version, program
 from gyral.core.errors import JobError, UserError, hide_passwords
 from gyral.core.signals import Interrupted
@@ -210,12 +210,12 @@ def _groups_of(file: Path) -> list[str]:
 
 def _place(group: str) -> tuple[int, str]:
     """Return a key that sorts the groups for the help: those that most commands name first."""
-    return FIRST.index(group) if group in FIRST else len(FIRST) + (group in SERVED), group
+    return FIRST.index(group) if group in FIRST else len(FIRST) + (group in GENERATED), group
 
 
 def _list_group(group: str) -> str:
     """Return the choices of a group for the help; of the choices that tables make, only their number."""
-    if group not in SERVED:
+    if group not in GENERATED:
         return list_choices(group)
     return f"{group}: {len(choices(group))} choices; {' '.join(program('train'))} --help {group} lists them"
 

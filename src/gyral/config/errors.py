@@ -15,7 +15,7 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from gyral.config.groups import choices, fault_of
+from gyral.config.groups import choices, find_table_error
 from gyral.config.mistakes import suggest
 from gyral.config.overrides import parse, text
 from gyral.core.commands import typed
@@ -82,7 +82,7 @@ def _describe_composition(causes: list[BaseException]) -> str:
             return f"{cause.override}: cannot be parsed; {_parsable(str(cause.override))}"
         if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
             group, _, name = cause.missing_cfg_file.partition("/")
-            if fault := fault_of(group, name):
+            if fault := find_table_error(group, name):
                 return str(fault)
             if (other := Path("conf", group, f"{name}.yml")).is_file():
                 return f"{other}: must have the suffix .yaml"

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 CONFIG_PATH = str(CONF)
 SMALL = "_debug"  # the group of the tiny examples of debug=small; conf/train.yaml chooses from it
-CHOSEN = (*SECTIONS, "launcher", *tables.SERVED, "debug")  # all groups of conf/train.yaml
+CHOSEN = (*SECTIONS, "launcher", *tables.GENERATED, "debug")  # all groups of conf/train.yaml
 
 
 def user_config_path() -> Path | None:
@@ -49,7 +49,7 @@ def config_folders() -> list[Path]:
     return [Path(CONFIG_PATH)] if user is None else [Path(CONFIG_PATH), user]
 
 
-def served(group: str) -> dict[str, Path]:
+def generated_choices(group: str) -> dict[str, Path]:
     """Return the files of the choices that `load_choice` makes, also of private ones.
 
     These are rows and tables, a model for every cell, cells, models and tasks, whose options come from their
@@ -65,26 +65,26 @@ def served(group: str) -> dict[str, Path]:
                 table = tables.read(file, names)
                 found |= dict.fromkeys(table.columns if group == tables.COLUMN else table.experiments, file)
             except UserError as error:
-                leave_out(str(error))
+                warn_skipped(str(error))
         return found
     if group == "model":
         cells = {name: file for name, file in _files("cell").items() if not name.startswith("_")}
         return cells | _files("model")
     if group == SMALL:
-        return {f"{of}/small/{name}": file for of in ("model", "task") for name, file in served(of).items()}
+        return {f"{of}/small/{name}": file for of in ("model", "task") for name, file in generated_choices(of).items()}
     return _files(group) if group in ("cell", "task") else {}
 
 
-def find_served(group: str, name: str) -> Path | None:
-    """Return the file of one choice of `served`, None if there is none; of all tables, only its own is parsed."""
-    return find_all_served(group, [name]).get(name)
+def find_generated_choice(group: str, name: str) -> Path | None:
+    """Return the file of one of the `generated_choices`, None if there is none; of all tables, only its own is parsed."""
+    return find_generated_choices(group, [name]).get(name)
 
 
-def find_all_served(group: str, names: Iterable[str]) -> dict[str, Path]:
-    """Return the files of those choices of `served` that exist, by name; of all tables, only theirs are parsed."""
+def find_generated_choices(group: str, names: Iterable[str]) -> dict[str, Path]:
+    """Return the files of those `generated_choices` that exist, by name; of all tables, only theirs are parsed."""
     if group not in ("experiment", tables.COLUMN):
         names = [name for name in names if group != SMALL or "/small/" in name]  # most commands have no debug=small
-        files = served(group) if names else {}
+        files = generated_choices(group) if names else {}
         return {name: files[name] for name in names if name in files}
     found: dict[str, Path] = {}
     for file, own in tables.that_may_have(names, config_folders()).items():
@@ -93,22 +93,22 @@ def find_all_served(group: str, names: Iterable[str]) -> dict[str, Path]:
             choices_of_table = {*(table.columns if group == tables.COLUMN else table.experiments)}
             found |= dict.fromkeys(choices_of_table.intersection(own), file)
         except UserError as error:
-            leave_out(str(error))
+            warn_skipped(str(error))
     return found
 
 
 def has_folder(group: str, name: str) -> bool:
-    """Return whether the choices of `served` have a folder of this name, "" for the group itself."""
+    """Return whether the `generated_choices` have a folder of this name, "" for the group itself."""
     if not name:
-        return group in (*tables.SERVED, "model", "cell", "task")
+        return group in (*tables.GENERATED, "model", "cell", "task")
     if group not in ("experiment", tables.COLUMN):
-        return any(choice.startswith(f"{name}/") for choice in served(group))
+        return any(choice.startswith(f"{name}/") for choice in generated_choices(group))
     experiments = [tables.experiment_of(file) for file in tables.files(config_folders()).values()]
     return any(f"{experiment}/".startswith(f"{name}/") for experiment in experiments)
 
 
 @cache  # a command asks for the tables many times
-def leave_out(fault: str) -> None:
+def warn_skipped(fault: str) -> None:
     """Print a line about a table that cannot be used. It is no reason to refuse what does not need this table."""
     log.warning("%s; this table is left out", fault)
 
@@ -125,13 +125,13 @@ def find_config(group: str, name: str) -> Path:
         UserError: the choice is of a table that cannot be used.
     """
     candidates = [folder / group / f"{name}.yaml" for folder in config_folders()]
-    found = next((file for file in candidates if file.is_file()), None) or find_served(group, name)
-    if found is None and (fault := fault_of(group, name)):
+    found = next((file for file in candidates if file.is_file()), None) or find_generated_choice(group, name)
+    if found is None and (fault := find_table_error(group, name)):
         raise fault
     return found or candidates[0]
 
 
-def fault_of(group: str, name: str) -> UserError | None:
+def find_table_error(group: str, name: str) -> UserError | None:
     """Return the error of the table that has a row or column of this name but cannot be used, None without one."""
     for file in tables.that_may_have([name], config_folders()) if group in ("experiment", tables.COLUMN) else ():
         try:
@@ -201,7 +201,7 @@ def _with_options(node: DictConfig, group: str) -> DictConfig:
     for entry in node.get("defaults", []):
         if isinstance(entry, DictConfig):
             given.update(str(key).partition("@")[2] for key in entry)
-        elif entry in served(group):
+        elif entry in generated_choices(group):
             given.update(map(str, load_choice(group, entry)))
     options = constructor_defaults(node._target_)
     own = {str(key): value for key, value in node.items_ex(resolve=False)}
@@ -214,7 +214,7 @@ def _with_options(node: DictConfig, group: str) -> DictConfig:
 
 def config_files(group: str) -> dict[str, Path]:
     """Return the file of each choice of a group, as `find_config` does for one."""
-    found = served(group) | _files(group)
+    found = generated_choices(group) | _files(group)
     return {name: path for name, path in found.items() if not name.rpartition("/")[2].startswith("_")}
 
 
@@ -228,7 +228,7 @@ def _files(group: str) -> dict[str, Path]:
 def groups() -> list[str]:
     """Return the names of all groups of the command line."""
     names = {folder.name for root in config_folders() for folder in root.iterdir() if folder.is_dir()}
-    return sorted(name for name in {*names, *tables.SERVED} - {tables.GROUP} if not name.startswith(("_", ".")))
+    return sorted(name for name in {*names, *tables.GENERATED} - {tables.GROUP} if not name.startswith(("_", ".")))
 
 
 def choices(group: str) -> list[str]:

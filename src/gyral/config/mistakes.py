@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from gyral.config.groups import CHOSEN, choices, find_config, groups
 from gyral.config.overrides import MULTIRUN, is_sweep, quote, text
 from gyral.config.roles import SECTIONS
-from gyral.config.tables import SERVED
+from gyral.config.tables import GENERATED
 from gyral.config.texts import quote_texts
 from gyral.core.commands import typed
 from gyral.core.errors import OptionError, UserError, similar_keys, suggest_name
@@ -170,7 +170,9 @@ def _check_unread(words: list[str], is_multirun: bool) -> None:
 def _check_choice(key: str, word: str) -> None:
     """Raise `OptionError` for a choice that is a number, null or a reference, or for a group that has no package."""
     group, at, _ = key.partition("@")
-    if at and (group in SERVED or find_config(group, choices(group)[0]).read_text(encoding="utf-8").startswith(GLOBAL)):
+    if at and (
+        group in GENERATED or find_config(group, choices(group)[0]).read_text(encoding="utf-8").startswith(GLOBAL)
+    ):
         raise OptionError(key, word.partition("=")[2], f"sets options of several sections; write {group}=<name>")
     if is_sweep(word) is not False:  # several values, or one that cannot be parsed, which Hydra reports
         return

@@ -17,7 +17,7 @@ from gyral.config.groups import (
     CHOSEN,
     CONFIG_PATH,
     config_folders,
-    find_served,
+    find_generated_choice,
     groups,
     load_choice,
     load_file,
@@ -25,8 +25,8 @@ from gyral.config.groups import (
     user_config_path,
 )
 from gyral.config.roles import OTHERS, SECTIONS
+from gyral.config.tables import GENERATED
 from gyral.config.tables import GROUP as TABLES
-from gyral.config.tables import SERVED
 from gyral.core.errors import UserError, suggest_name
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def find(path: str) -> Path | None:
         return None
     group, _, name = path.partition("/")
     gyrals = Path(CONFIG_PATH, f"{path}.yaml")
-    used = gyrals if gyrals.is_file() else find_served(group, name) if group in SERVED else None
+    used = gyrals if gyrals.is_file() else find_generated_choice(group, name) if group in GENERATED else None
     # a table makes a sweep, and a cell makes a model
     more = {"sweep": [folder / TABLES / f"{name}.yaml"], "model": [folder / "cell" / f"{name}.yaml"]}
     own = folder / f"{path}.yaml"
@@ -162,4 +162,4 @@ def _exists(path: str) -> bool:
     group, _, name = path.partition("/")
     if any((folder / f"{path}.yaml").is_file() for folder in config_folders()):
         return True
-    return find_served(group, name) is not None
+    return find_generated_choice(group, name) is not None

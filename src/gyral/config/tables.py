@@ -33,7 +33,7 @@ from gyral.config.plain import Loader, yaml_fault
 from gyral.core.errors import UserError, one_line, suggest_name
 
 GROUP = "table"
-SERVED = ("experiment", "column", "sweep")  # the groups whose choices come from tables
+GENERATED = ("experiment", "column", "sweep")  # the groups whose choices come from tables
 COLUMN = "column"  # the group of the columns of tables whose columns differ in several options
 PROTOCOL = "_protocol"  # the choice of `experiment` that has the options of all rows alone
 EXTENDS = "extends"  # in the protocol or the rows: the table to inherit from; in a row: the rows to inherit from

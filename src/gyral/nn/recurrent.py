@@ -271,7 +271,7 @@ class RecurrentBase(ChoosesBackends, ABC):
         backend, _, is_recorded = self._choose_backend(cell, starts is not None)
         if cell.recorded is not None:
             backend = "reference"
-        if isinstance(inputs, StepInputs) and not isinstance(inputs, cell.understands):
+        if isinstance(inputs, StepInputs) and not isinstance(inputs, cell.input_types):
             inputs = inputs.values
         if backend == "fused":
             if is_recorded:

@@ -29,7 +29,7 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
 # Cells in an order in which those that are often compared have different colors, ten after ten. A cell that is not
 # listed, such as a new one, has a color by its name.
-FAMILIAR = (
+CELL_ORDER = (
     "RUM", "GRU", "LSTM", "EURNN", "DeltaNet", "Mamba2", "GORU", "RotationScan", "WeiNet", "RNN",
     "DeltaProduct", "FastWeights", "LRU", "GatedDeltaNet", "URNN", "SLSTM", "MLSTM", "SLiCE", "PDSSM", "ExpRNN",
     "Mamba", "S5", "GLA", "RWKV7", "FullURNN", "ONLSTM", "KDA", "MinGRU", "RGLRU", "DTRIV",
@@ -140,8 +140,8 @@ def shade(color: str, lightness: float) -> str:
 
 def _cell_style(cell: str) -> tuple[dict[str, Any], int]:
     """Return the style of a cell, and the index of its dashes."""
-    if cell in FAMILIAR:
-        index = FAMILIAR.index(cell)
+    if cell in CELL_ORDER:
+        index = CELL_ORDER.index(cell)
         return line_style(index), index
     number = crc32(cell.encode())
     own = {"color": OWN_COLORS[number % len(OWN_COLORS)], "marker": MARKERS[number // 8 % len(MARKERS)]}

@@ -8,7 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gyral.config.groups import choices, find_all_served, find_served, leave_out, load_table, served
+from gyral.config.groups import (
+    choices,
+    find_generated_choice,
+    find_generated_choices,
+    generated_choices,
+    load_table,
+    warn_skipped,
+)
 from gyral.config.overrides import combine, undefer_option, values_of_text
 from gyral.config.roles import PROCESS, role_of
 from gyral.config.tables import COLUMN, PROTOCOL
@@ -132,7 +139,7 @@ def load(name: str) -> Sweep:
     Raises:
         OptionError: it is none of a table, or a value of the table's section `report` is not allowed.
     """
-    file = find_served("sweep", name)
+    file = find_generated_choice("sweep", name)
     if file is None:
         reason = "is no table: a file conf/table/<name>.yaml has rows and says how to show them"
         raise OptionError("sweep", name, reason)
@@ -161,12 +168,12 @@ def load(name: str) -> Sweep:
 
 def named() -> tuple[Sweep, ...]:
     """Return the sweeps of all tables, without those that cannot be used, about which a line is printed."""
-    return _usable(served("sweep"))
+    return _usable(generated_choices("sweep"))
 
 
 def containing(experiments: Iterable[str | None]) -> tuple[Sweep, ...]:
     """Return the sweeps of the tables that have one of these experiments, as `named` does."""
-    files = find_all_served("experiment", {experiment for experiment in experiments if experiment}).values()
+    files = find_generated_choices("experiment", {experiment for experiment in experiments if experiment}).values()
     return _usable({file.stem for file in files})
 
 
@@ -176,7 +183,7 @@ def _usable(names: Iterable[str]) -> tuple[Sweep, ...]:
         try:
             found.append(load(name))
         except UserError as error:
-            leave_out(f"{served('sweep')[name]}: {error}")
+            warn_skipped(f"{generated_choices('sweep')[name]}: {error}")
     return tuple(found)
 
 

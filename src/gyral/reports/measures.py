@@ -8,7 +8,7 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from gyral.config.composition import compose_with_hydra
-from gyral.config.groups import config_folders, find_config, find_served, load_table
+from gyral.config.groups import config_folders, find_config, find_generated_choice, load_table
 from gyral.core.checks import check_choice
 from gyral.core.measures import Measure
 from gyral.reports.catalogue import Sweep
@@ -45,7 +45,7 @@ def task_measures(experiment: str) -> tuple[Measure, ...]:
 
 def _class_of_task(experiment: str) -> str | None:
     """Return the class of the task of a table's row, without composing; None if the files of the task do not say it."""
-    file = find_served("experiment", experiment)
+    file = find_generated_choice("experiment", experiment)
     if file is None:
         return None
     table = load_table(file)

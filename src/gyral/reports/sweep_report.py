@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gyral.config.groups import served
+from gyral.config.groups import generated_choices
 from gyral.config.overrides import plain
 from gyral.core.commands import program, typed
 from gyral.core.console import make_console
@@ -69,7 +69,9 @@ def collect(
         found, notes = [*found, *further], [*notes, *faults]
     if logs:
         found = [record for record in found if _has_log(record, notes)]
-    is_named = directory is not None and where in served("sweep") and directory == catalogue.DIRECTORY / where
+    is_named = (
+        directory is not None and where in generated_choices("sweep") and directory == catalogue.DIRECTORY / where
+    )
     if not found and (notes or not is_named):  # a table that has not run yet shows what is published
         several = f"{len(notes)} cannot be read, the first is " if len(notes) > 1 else ""
         broken = f"; {several}{notes[0]}" if notes else ""

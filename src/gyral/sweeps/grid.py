@@ -16,7 +16,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, read_write
 
 from gyral.config.errors import describe
-from gyral.config.groups import choices, find_served, load_choice, load_table
+from gyral.config.groups import choices, find_generated_choice, load_choice, load_table
 from gyral.config.overrides import combine, undefer_option
 from gyral.config.plain import flatten
 from gyral.config.roles import NOT_IN_DIRECTORIES
@@ -192,7 +192,7 @@ class Grid(BaseSweeper):
         if "experiment" in self.params and any(word.startswith("model=") for word in arguments):
             # a model of the user's own, by the protocol of the table
             row = self.config.hydra.runtime.choices.experiment
-            table = find_served("experiment", row)
+            table = find_generated_choice("experiment", row)
             self.params["experiment"] = row if table is None else f"{load_table(table).experiment}/{PROTOCOL}"
         given = self.overrides(arguments)
         axes_of = {key: [f"{key}={value}" for value in values_of(override)] for key, override in given.items()}

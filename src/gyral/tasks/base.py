@@ -85,7 +85,8 @@ class Task(LightningModule, ABC, Generic[Data]):
             `predict`. It takes the task and the inputs, such as the path of a file, yields tables of predictions with
             the same columns, and returns the metrics; see `gyral.tasks.predicted.Tables`. The first line of its
             docstring says what it reads. Empty: there is none.
-        unit: what `amount` counts, in the plural. The speed of training is logged as `train/<unit>_a_second`.
+        unit: what `batch_size_in_units` counts, in the plural. The speed of training is logged as
+            `train/<unit>_a_second`.
         lr: the learning rate, in place of that of the optimizer's options. None: that of the options. `Tuner.lr_find`
             of Lightning sets it.
         train_loss: mean training loss over the last logging interval; None before the first.
@@ -202,7 +203,7 @@ class Task(LightningModule, ABC, Generic[Data]):
         """Return the targets: classes (B, …), or real values (B, …, Y); see `gyral.data.batching.Batch`."""
         return batch.targets
 
-    def amount(self, batch: Any) -> int:
+    def batch_size_in_units(self, batch: Any) -> int:
         """Return the size of a batch in `unit`; in this base class, the number of rows."""
         return len(self.targets(batch))
 
@@ -494,7 +495,7 @@ class SequenceTask(Task[Data]):
         inputs = batch.inputs
         return inputs.shape[:2].numel() if inputs.is_floating_point() else inputs.numel()
 
-    def amount(self, batch: Any) -> int:
+    def batch_size_in_units(self, batch: Any) -> int:
         return self.tokens(batch)
 
     def state_size(self) -> int:

@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 
 from gyral.core.measures import percentage
 from gyral.plotting.style import (
+    CELL_ORDER,
     COLORS,
-    FAMILIAR,
     MARKERS,
     OWN_COLORS,
     cell_styles,
@@ -237,8 +237,8 @@ def test_a_cell_has_the_same_color_and_marker_in_all_figures() -> None:
     first, second = cell_styles(["GRU", "LSTM", "RUM"]), cell_styles(["RUM", "EURNN", "GRU"])
     assert first[0] == second[2]
     assert first[2] == second[0]
-    signs = [(look["color"], str(look["linestyle"]), look["marker"]) for look in cell_styles(list(FAMILIAR))]
-    assert len({*signs}) == len(FAMILIAR)
+    signs = [(look["color"], str(look["linestyle"]), look["marker"]) for look in cell_styles(list(CELL_ORDER))]
+    assert len({*signs}) == len(CELL_ORDER)
     assert len({color for color, _, _ in signs[:10]}) == 10
     assert len({marker for _, _, marker in signs[:9]}) == 9
 
@@ -278,7 +278,7 @@ def test_error_bars_end_at_possible_values_and_rows_have_the_color_of_their_cell
 
 
 def test_a_cell_has_one_color_whatever_is_beside_it() -> None:
-    known = cell_styles([*FAMILIAR[:10]])
+    known = cell_styles([*CELL_ORDER[:10]])
     assert cell_styles(["GRU"]) == [known[1]]
     assert cell_styles(["Leaky", "GRU"])[1] == known[1]
     for own in ("Leaky", "MGU", "FSRNN(LSTM, RUM)", "Other"):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gyral.config.groups import leave_out, served
+from gyral.config.groups import generated_choices, warn_skipped
 from gyral.core.errors import UserError
 from gyral.core.measures import Measure
 from gyral.reports import catalogue
@@ -94,7 +94,7 @@ def make_sections(
             except UserError as error:
                 if only:
                     raise
-                leave_out(f"{served('sweep')[sweep.name]}: {error}")
+                warn_skipped(f"{generated_choices('sweep')[sweep.name]}: {error}")
                 continue
             left = [record for record in left if not sweep.has(record)]
             shown = sweep if missing else sweep.without_missing(mine)

@@ -83,7 +83,7 @@ class Statistics(Callback):
         self._since.clear()
 
     def on_train_batch_start(self, trainer: Trainer, task: Any, batch: Any, index: int) -> None:
-        self._amount += task.amount(batch) * trainer.world_size
+        self._amount += task.batch_size_in_units(batch) * trainer.world_size
         self._since["step"] = time.perf_counter()
 
     def on_after_backward(self, trainer: Trainer, task: LightningModule) -> None:

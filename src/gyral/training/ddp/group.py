@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 # Time limits in seconds: of the processes to start; of a process to give a sign of life, and to do so when torch has
 # lost a connection; of the other processes to end after process 0.
-START, LOST, SIGN, LEAVE = 600.0, 60.0, 4.0, 5.0
+START_TIMEOUT, SILENCE_TIMEOUT, FAILURE_TIMEOUT, EXIT_TIMEOUT = 600.0, 60.0, 4.0, 5.0
 POLL = 0.1  # seconds
 INTERRUPTED = "interrupted"  # the failure of a process that was asked to stop
 
@@ -92,14 +92,14 @@ class Group:
             self._store.set("options", own)
             self._store.set("directory", str(directory.absolute()))
         else:
-            self._wait(lambda: self._has("directory"), START)
+            self._wait(lambda: self._has("directory"), START_TIMEOUT)
             self.directory = Path(self._store.get("directory").decode())
             difference = first_difference(json.loads(self._store.get("options")), json.loads(own))
             if difference:
                 raise UserError(f"{self._place.launcher} started processes with different options ({difference})")
         self._store.add("agreed", 1)
         if self.rank == 0:
-            self._wait(lambda: self._count("agreed") == self._place.size, START)
+            self._wait(lambda: self._count("agreed") == self._place.size, START_TIMEOUT)
 
     @property
     def environment(self) -> ClusterEnvironment:
@@ -161,7 +161,7 @@ class Group:
                     return
                 if not failed:
                     self._ask(self._store.set, "end", "")
-                self._poll(lambda: self._count("left") == self._place.size - 1, LEAVE)
+                self._poll(lambda: self._count("left") == self._place.size - 1, EXIT_TIMEOUT)
         finally:
             self._left.set()
 
@@ -181,7 +181,9 @@ class Group:
 
         if not self._poll(holds, seconds):
             absent = [f"process {rank}" for rank in self._others if not self._has(f"name/{rank}")]
-            raise ProcessError(f"{', '.join(absent) or 'another process'} did not start within {START:g} seconds")
+            raise ProcessError(
+                f"{', '.join(absent) or 'another process'} did not start within {START_TIMEOUT:g} seconds"
+            )
 
     @staticmethod
     def _poll(condition: Callable[[], bool], seconds: float) -> bool:
@@ -244,7 +246,7 @@ class Group:
             if isinstance(error, Interrupted):
                 return None
             before = self._signs_of_life()
-            self._poll(lambda: bool(self._failure()), SIGN)
+            self._poll(lambda: bool(self._failure()), FAILURE_TIMEOUT)
             self._raise_failure()
             lost = [rank for rank, count in self._signs_of_life().items() if count and count == before[rank]]
         except (ProcessError, Interrupted) as cause:
@@ -267,8 +269,10 @@ class Group:
                     count = self._count(f"alive/{rank}")
                     silent[rank] = silent[rank] + TICK if 0 < count == counts[rank] else 0.0
                     counts[rank] = count
-                    if silent[rank] >= LOST:
-                        self._fail(ProcessError(f"{self._named(rank)} has not responded for {LOST:g} seconds"))
+                    if silent[rank] >= SILENCE_TIMEOUT:
+                        self._fail(
+                            ProcessError(f"{self._named(rank)} has not responded for {SILENCE_TIMEOUT:g} seconds")
+                        )
                 failure = self._failure()
             except ProcessError as error:
                 failure = str(error)
@@ -289,7 +293,7 @@ def _connect(place: Place) -> distributed.TCPStore:
             return distributed.TCPStore(address, port, is_master=True, wait_for_workers=False)
         except RuntimeError as error:
             raise UserError(f"MASTER_PORT={port}: cannot be used: {str(error).splitlines()[0]}") from None
-    until = time.monotonic() + START
+    until = time.monotonic() + START_TIMEOUT
     while True:
         try:
             socket.create_connection((address, port), timeout=5).close()

@@ -83,7 +83,7 @@ def test_the_task_of_all_nouns_reads_published_splits(tmp_path: Path) -> None:
     assert task.metrics.criterion == "accuracy"
     task.data.trainer = SimpleNamespace(max_steps=2, accumulate_grad_batches=1)
     batches = list(task.data.stream())
-    assert [task.amount(batch) for batch in batches] == [9, 9]
+    assert [task.batch_size_in_units(batch) for batch in batches] == [9, 9]
     assert batches[0].targets.tolist() == [1] * 3 + [0] * 6
     (evaluated,) = task.data.loader("test")
     assert evaluated.inputs.tolist()[-2:] == [[0, 4], [5, 0]], "the general concept is first"
