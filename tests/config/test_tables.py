@@ -7,7 +7,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from gyral.config.groups import choices, warn_skipped, load_choice, load_table
+from gyral.config.groups import choices, load_choice, load_table, warn_skipped
 from gyral.config.tables import SOURCE
 from gyral.core.errors import UserError
 from gyral.reports import catalogue

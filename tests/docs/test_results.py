@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from gyral.config.groups import load_table, generated_choices
+from gyral.config.groups import generated_choices, load_table
 from gyral.runs.record_files import SUFFIX
 from tests.helpers.composing import each_once
 from tests.helpers.docs import load_script

@@ -76,7 +76,7 @@ def generated_choices(group: str) -> dict[str, Path]:
 
 
 def find_generated_choice(group: str, name: str) -> Path | None:
-    """Return the file of one of the `generated_choices`, None if there is none; of all tables, only its own is parsed."""
+    """Return the file of one of the `generated_choices`, None without one; of all tables, only its own is parsed."""
     return find_generated_choices(group, [name]).get(name)
 
 
