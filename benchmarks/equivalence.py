@@ -31,7 +31,7 @@ class Precision(NamedTuple):
         autocast: The dtype of autocast, or None without it. Parameters, inputs and states are float32.
         roundoff: Unit roundoff of the products.
         floor: Smaller errors are rounding errors, however small that of the reference is.
-        unusable: A reference with a larger error is no basis for a comparison.
+        unusable: A reference with a larger error cannot be the basis of a comparison.
         fewest_steps: Steps of the shortest comparison, where the rounding errors of longer sequences are too large.
     """
 

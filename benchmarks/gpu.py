@@ -251,7 +251,7 @@ class Run:
                 self.add(case, checked[case] | answer)
 
     def warn_skipped(self, case: Case, reason: str) -> None:
-        """Name a case for which the time is too short. In the second part that is no failure."""
+        """Name a case for which the time is too short. In the second part that is not a failure."""
         if case in self.following:
             self.results["cut"].append(f"{describe(case)}: {reason}")
         else:

@@ -166,7 +166,7 @@ def stoppable(run: Run) -> Iterator[None]:
 
 
 def loss_curve(run: Run, steps: int) -> Path | None:
-    """Draw the losses of a run, and return the path of the picture, or None: a single point is no curve."""
+    """Draw the losses of a run, and return the path of the picture, or None: a single point is not a curve."""
     if steps < 2:
         return None
     from gyral.core.side_outputs import SideOutput

@@ -63,7 +63,7 @@ class RecurrentCell(MaskedModule, ABC):
     fused_operator: "ClassVar[Operator | None]" = None  # of `fused`, where `fused` runs without its kernels too
     records_kernels: ClassVar[bool] = False  # whether a CUDA graph records `fused` on a GPU, kernels and what is around
     dynamics: ClassVar[tuple[str, ...]] = ()  # parameters that set how memory decays; see optimizer.decay
-    estimates_gradient: bool = False  # whether its gradient is no derivative, such as a straight-through one
+    estimates_gradient: bool = False  # whether its gradient is not a derivative, such as a straight-through one
     recorded: "list[RecordedStep] | None" = None  # the steps since the start of `record_steps`
 
     def __init_subclass__(cls, **options: Any) -> None:

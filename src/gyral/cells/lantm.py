@@ -238,7 +238,7 @@ class LANTMCell(MemoryCell):
             write_step = torch.where(allowed, write_step, state.write_step)
             slot, vacant = slot & allowed, vacant | ~allowed & (index == first)
             count = torch.where(write, count, state.count)
-        # what an initial state has beyond its count is no part of the memory, and gets no gradient
+        # what an initial state has beyond its count is not part of the memory, and gets no gradient
         keys, vectors, strengths = state.keys, state.vectors, state.strengths.masked_fill(vacant, 0.0)
         keys, vectors = (leaf.masked_fill(vacant.unsqueeze(-1), 0.0) for leaf in (keys, vectors))
         keys = torch.where(slot.unsqueeze(-1), write_key.unsqueeze(1), keys)

@@ -33,7 +33,7 @@ def _supports_autocast(dtype: torch.dtype) -> bool:
 class TorchLayer(nn.RNNBase):
     """A layer of `torch.nn`: its parameters and the functions of torch that compute it.
 
-    It is no subclass of `torch.nn.LSTM`, `GRU` or `RNN`: `torch.compile` does not support even their parameters.
+    It is not a subclass of `torch.nn.LSTM`, `GRU` or `RNN`: `torch.compile` does not support even their parameters.
 
     Args:
         mode: "LSTM", "GRU", "RNN_TANH" or "RNN_RELU".

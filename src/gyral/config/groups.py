@@ -109,7 +109,7 @@ def has_folder(group: str, name: str) -> bool:
 
 @cache  # a command asks for the tables many times
 def warn_skipped(fault: str) -> None:
-    """Print a line about a table that cannot be used. It is no reason to refuse what does not need this table."""
+    """Print a line about a table that cannot be used. Commands that do not need this table go on."""
     log.warning("%s; this table is left out", fault)
 
 

@@ -193,7 +193,7 @@ def _check_addition(word: str, file: Path) -> None:
 
 
 def _advice(group: str, name: str) -> str:
-    """Return what to write instead of a choice of a group that is no section and sets no options of several."""
+    """Return what to write instead of a choice of a group that is not a section and sets no options of several."""
     if group == "cell":
         return f"is a section of a model; write model={name}, or cell@model.cell={name}"
     hint = suggest_name(group, CHOSEN)

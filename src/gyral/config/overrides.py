@@ -133,7 +133,7 @@ def combine(axes: Mapping[str, Sequence[str]], together: Any = ()) -> list[tuple
             list of such lists of keys.
 
     Raises:
-        OptionError: a key is no axis or is given twice, or the axes of a list have different lengths.
+        OptionError: a key is not an axis or is given twice, or the axes of a list have different lengths.
     """
     groups = [list(together)] if together and all(isinstance(key, str) for key in together) else list(together)
     keys = [key for group in groups for key in group]
@@ -142,7 +142,9 @@ def combine(axes: Mapping[str, Sequence[str]], together: Any = ()) -> list[tuple
         lengths = {key: len(axes.get(key, ())) for key in group}
         for key, length in lengths.items():
             if length == 0 or keys.count(key) > 1:
-                reason = f"{key} is no axis of the sweep; it has" if length == 0 else f"{key} is there twice; axes are"
+                reason = (
+                    f"{key} is not an axis of the sweep; it has" if length == 0 else f"{key} is there twice; axes are"
+                )
                 raise OptionError(option, together, f"{reason} {', '.join(axes)}")
         if len({*lengths.values()}) > 1:
             counted = ", ".join(f"{key} has {length}" for key, length in lengths.items())

@@ -237,7 +237,7 @@ def read(file: Path, groups: Iterable[str]) -> Table:
     """Return the table in a file; `groups` are those of the command line.
 
     Raises:
-        UserError: the file is no table; the message names what is wrong.
+        UserError: the file is not a table; the message names what is wrong.
     """
     return _read(file, file.stat().st_mtime_ns, frozenset(groups))
 

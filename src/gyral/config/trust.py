@@ -83,7 +83,7 @@ def find_object(name: str) -> Any:
 
     Raises:
         ImportError: The name cannot be imported.
-        ValueError: The name is no dotted name.
+        ValueError: The name is not a dotted name.
     """
     log = logging.getLogger("hydra.utils")
     was_disabled, log.disabled = log.disabled, True

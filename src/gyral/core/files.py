@@ -131,7 +131,7 @@ def remove(path: Path) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a text file completely or not at all; bytes of names of files that are no text become escapes."""
+    """Write a text file completely or not at all; bytes of names of files that are not text become escapes."""
     content = text.encode("utf-8", "backslashreplace")
     replace_when_written(path, lambda temporary: temporary.write_bytes(content))
 

@@ -44,7 +44,7 @@ def path_of(value: Any) -> Path:
 def as_utf8(text: str) -> str:
     """Return a text of the command line that was in UTF-8, although the locale may have decoded it otherwise.
 
-    Bytes that are no text in UTF-8 stay as the locale has decoded them; `path_of` is the inverse for paths.
+    Bytes that are not text in UTF-8 stay as the locale has decoded them; `path_of` is the inverse for paths.
     """
     try:
         return os.fsencode(text).decode()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 NATS = "nats"
-LARGEST = 1e100  # of a metric; squares of greater numbers are no numbers
+LARGEST = 1e100  # of a metric; squares of greater numbers are not numbers
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def read_automaton(path: str | Path) -> Automaton:
     {"even": "yes", "odd": "no"}; without it the label of a state is its name.
 
     Raises:
-        OptionError: the file cannot be read, or is no automaton.
+        OptionError: the file cannot be read, or is not an automaton.
     """
 
     def require(condition: bool, reason: str) -> None:

@@ -28,7 +28,7 @@ def confusion(run: Run) -> Figure:
     """Draw the counts of test targets, in rows, and predicted classes, in columns; colors are shares of a row.
 
     Raises:
-        OptionError: the targets are no classes, or they are too many.
+        OptionError: the targets are not classes, or they are too many.
     """
     task, step = build.load_trained(run, "best")
     counts = count_pairs(task, "test", run)
@@ -59,7 +59,7 @@ def print_confusion(task: SequencesTask, request: Request, *, confusion: str = "
         confusion: the split: train, val or test.
 
     Raises:
-        OptionError: the targets are no classes, or a file to write has another suffix.
+        OptionError: the targets are not classes, or a file to write has another suffix.
     """
     path = output_file(request.save)
     split = check_choice("confusion", confusion, SPLITS)
@@ -96,10 +96,10 @@ def count_pairs(task: SequencesTask, split: str, run: Run | None = None) -> np.n
     """Return the counts of targets (rows) and predicted classes (columns) of a split, (C, C).
 
     Raises:
-        OptionError: the targets are no classes, or they are too many.
+        OptionError: the targets are not classes, or they are too many.
     """
     if not isinstance(task.objective, Classification) or task.objective.output_size > MOST_CLASSES:
-        reason = f"the targets are no classes, or more than {MOST_CLASSES}; there is no confusion matrix"
+        reason = f"the targets are not classes, or more than {MOST_CLASSES}; there is no confusion matrix"
         option, value = ("confusion", split) if run is None else ("run", run.directory)
         raise OptionError(option, value, reason)
     matrix = ConfusionMatrix(task.objective.output_size)

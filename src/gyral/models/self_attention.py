@@ -1,6 +1,6 @@
 """Attention within a sequence, as a layer of an encoder or a decoder: self-attention, and average attention.
 
-These layers are called as `gyral.nn.recurrent.Recurrent` is. They are no cells, because the state of self-attention
+These layers are called as `gyral.nn.recurrent.Recurrent` is. They are not cells, because the state of self-attention
 grows: it contains the keys and values of all earlier steps.
 """
 

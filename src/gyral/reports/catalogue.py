@@ -57,7 +57,7 @@ class Sweep:
         chosen_by: the seed of the runs that choose them, which are in no number; "" if nothing is chosen.
         levels: with the layout "solved", by column, values of the measure that have a meaning, such as that of a run
             that tracks no more than the sign of a permutation.
-        protocol: the experiment with the options of all rows alone, which models have that are no row.
+        protocol: the experiment with the options of all rows alone, which models have that are not a row.
         sources: where the published values of each row come from, see `gyral.config.tables.Table.source`.
         measures: the measures named by `measure` and `also`, see `gyral.reports.measures.with_measures`.
     """
@@ -111,7 +111,7 @@ class Sweep:
 
     def column_of(self, record: RunRecord) -> str:
         """Return the column that a run belongs to, "" if there is a single one."""
-        if self.column == COLUMN:  # a group, which is no value of the configuration
+        if self.column == COLUMN:  # a group, which is not a value of the configuration
             return record.overrides.get(COLUMN, "").partition("=")[2]
         return str(select(record.config, self.column)) if self.column else ""
 
@@ -141,7 +141,7 @@ def load(name: str) -> Sweep:
     """
     file = find_generated_choice("sweep", name)
     if file is None:
-        reason = "is no table: a file conf/table/<name>.yaml has rows and says how to show them"
+        reason = "is not a table: a file conf/table/<name>.yaml has rows and says how to show them"
         raise OptionError("sweep", name, reason)
     table = load_table(file)
     report = table.content["report"]

@@ -39,7 +39,7 @@ def plot(
     Args:
         runs: a frame with the columns of `gyral.list_runs`.
         x: a column of numbers: an option that `gyral.list_runs` was asked for, or "column".
-        y: a metric, such as "test/accuracy". None: the first one that is no loss.
+        y: a metric, such as "test/accuracy". None: the first one that is not a loss.
         log: the logarithmic axes, "x", "y", "xy" or "none". None: x if its numbers are positive and differ by a
             factor of ten.
         width: "column" (3.25 in) or "page" (6.75 in) of a page with two columns.
@@ -164,7 +164,7 @@ def _with_places(lines: "pandas.DataFrame", x: str) -> "pandas.DataFrame":
     import pandas
 
     if x not in lines:
-        raise OptionError("x", x, f"is no column of the runs; gyral.list_runs(…, options=[{x!r}]) adds an option")
+        raise OptionError("x", x, f"is not a column of the runs; gyral.list_runs(…, options=[{x!r}]) adds an option")
     places = pandas.to_numeric(lines[x], errors="coerce")
     if places.isna().any():
         raise OptionError("x", x, f"must have numbers, not {lines[x][places.isna()].iloc[0]!r}")

@@ -72,7 +72,7 @@ class Row:
 def rows_of(sweep: Sweep, records: Sequence[RunRecord]) -> list[Row]:
     """Sort runs into the rows of a sweep. Every row appears, and a row with several settings once for each.
 
-    Models that are no row, and have run by the protocol of the table, follow.
+    Models that are not a row, and have run by the protocol of the table, follow.
     """
     found: dict[str, dict[tuple[str, ...], list[RunRecord]]] = {}
     for record in filter(sweep.has, records):
@@ -112,7 +112,7 @@ def _row(sweep: Sweep, experiment: str, setting: tuple[str, ...], records: list[
         others = [record for _, *rest in budgets for runs in rest for record in runs]
     if experiment in sweep.papers:
         paper = sweep.papers[experiment]
-    else:  # a model that is no row
+    else:  # a model that is not a row
         name = next(override.partition("=")[2] for override in setting if override.startswith("model="))
         paper, setting = {"row": name}, tuple(override for override in setting if override != f"model={name}")
     if sweep.layout == "tasks" and isinstance(paper.get(sweep.measure), float | int):

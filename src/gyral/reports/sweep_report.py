@@ -47,7 +47,7 @@ def collect(
         runs from Weights & Biases.
 
     Raises:
-        OptionError: The place does not exist, or is no table and contains no run, or has none with these options.
+        OptionError: The place does not exist, or is not a table and contains no run, or has none with these options.
     """
     directory, others = None, 0
     if where.startswith(WANDB_PREFIX):

@@ -182,7 +182,7 @@ def foreign_options(values: Mapping[str, Any], saved: Mapping[str, str], directo
     """Return the options of a saved configuration that name data which whoever saved it need not have had, by key.
 
     A run has digests of its data, so that its author had them. Without a digest, data in the run directory, in the data
-    directory and below the working directory count as those of the run. The home directory is no working directory:
+    directory and below the working directory count as those of the run. The home directory is not a working directory:
     everything is below it.
 
     Args:

@@ -117,7 +117,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """Return the configuration in a file that `write_config` wrote, as plain values.
 
     Raises:
-        UserError: as `read_yaml`; or the file is no configuration, or has an interpolation: runs save values.
+        UserError: as `read_yaml`; or the file is not a configuration, or has an interpolation: runs save values.
     """
     config = read_yaml(path)
     try:
@@ -141,7 +141,7 @@ def write_config(path: Path, config: dict[str, Any]) -> None:
 
 
 def write_yaml(path: Path, content: Any) -> None:
-    """Write a configuration or a list, of OmegaConf or plain; names of files that are no text get escapes."""
+    """Write a configuration or a list, of OmegaConf or plain; names of files that are not text get escapes."""
     container = OmegaConf.to_container(content, enum_to_str=True) if OmegaConf.is_config(content) else content
     plain = map_texts(container, _readable)
     write_atomically(path, yaml.dump(plain, Dumper=Dumper, allow_unicode=True, sort_keys=False))

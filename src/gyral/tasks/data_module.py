@@ -279,7 +279,7 @@ def size_of_evaluation(batch_size: int, eval_batch_size: int | None) -> int:
     """Return the number of rows of a batch in evaluation; None: that of training, but at least `SMALLEST_EVALUATION`.
 
     Raises:
-        OptionError: it is no integer ≥ 1.
+        OptionError: it is not an integer ≥ 1.
     """
     size = max(batch_size, SMALLEST_EVALUATION) if eval_batch_size is None else eval_batch_size
     return check_integer("eval_batch_size", size)

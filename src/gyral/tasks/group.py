@@ -38,7 +38,7 @@ class GroupData(AutomatonData):
         batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Raises:
-        OptionError: an option is out of bounds, or the file is no automaton.
+        OptionError: an option is out of bounds, or the file is not an automaton.
     """
 
     def __init__(

@@ -125,7 +125,7 @@ class MadData(GeneratedData):
         check_integer("length", self.length, minimum=protocol.shortest)
         if name not in ("fuzzy_recall", "compression") and self.length % 2:
             raise OptionError("length", length, "must be even, since keys and values come in pairs")
-        self.marked = name not in NOISY  # whether a token is no key, no value and no noise
+        self.marked = name not in NOISY  # whether a token is neither key, value nor noise
         tokens = protocol.vocabulary_size if vocabulary_size is None else vocabulary_size
         smallest = 2 * (MOTIF if name == "fuzzy_recall" else 2) + self.marked
         check_integer("vocabulary_size", tokens, minimum=smallest, maximum=30_000)

@@ -176,7 +176,7 @@ class SequencesTask(SequenceTask[SequencesData]):
         has_data = schema is None
         if check_choice("class_weights", class_weights, BALANCE) == "balanced":
             if sequences.classes is None:
-                raise OptionError("class_weights", class_weights, "must be none: the targets are no classes")
+                raise OptionError("class_weights", class_weights, "must be none: the targets are not classes")
             if sampling == "balanced":
                 raise OptionError("sampling", sampling, "must be none with class_weights=balanced, which does the same")
         predicted, baseline, self.majority = _objective(sequences, class_weights)

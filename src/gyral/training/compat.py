@@ -91,7 +91,7 @@ def disable_signal_handlers(trainer: Trainer) -> None:
 
 
 def validate_at_end(trainer: Trainer) -> None:
-    """Let training end with a validation, also if the number of steps is no multiple of the interval.
+    """Let training end with a validation, also if the number of steps is not a multiple of the interval.
 
     Lightning validates at multiples of the interval alone, or at the ends of epochs, of which a run here has one.
     """

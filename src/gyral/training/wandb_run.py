@@ -175,7 +175,7 @@ def start(run: Run, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Ru
         options = {name: value for name, value in defaults.items() if not _is_set(name, session)} | dict(given)
         if run.is_saved and not _may_log_to(options.get("entity"), session):
             entity = options["entity"]
-            fault = f"the configuration of the run names {entity}, of which you are no member"
+            fault = f"the configuration of the run names {entity}, of which you are not a member"
             instead = f"to log there: WANDB_ENTITY={entity}"
             log.warning("%s: %s; this run is logged to metrics.csv alone; %s", NAME, fault, instead)
             return None

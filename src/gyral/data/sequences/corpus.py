@@ -116,7 +116,7 @@ def load(
     elif not stratify:
         splits = draw_splits(path, count, val_fraction, test_fraction, split_seed)
     elif objective == "regression" or len(answers) > 1:
-        raise OptionError("stratify", True, "must be false: the targets are no classes")
+        raise OptionError("stratify", True, "must be false: the targets are not classes")
     else:
         splits = draw_stratified_splits(path, answers[0], val_fraction, test_fraction, split_seed)
     answers, labels = parsed.typed_targets(answers, found.is_kept, splits)

@@ -156,7 +156,7 @@ class LongFile:
             values = values.astype(np.int8)  # the difference of two of them is a number
         elif values.dtype.kind not in "iufM":
             raise self._error(column.place, f"has the type {values.dtype}; must have numbers or dates")
-        self._check(column, values != values, "is no number or date")
+        self._check(column, values != values, "is not a number or date")
         return values
 
     def _check(self, column: Column, wrong: np.ndarray, reason: str) -> None:

@@ -23,7 +23,7 @@ __all__ = ["convolution", "head_of_channel", "unsupported_reason", "window"]
 
 
 def sizes(a: Any) -> dict[str, Any]:
-    """Return the numbers that the kernel takes, and its tensors that are no arguments."""
+    """Return the numbers that the kernel takes, and its tensors that are not arguments."""
     steps, batch, channels = a.values.shape
     heads, kernel = a.weights.shape[-2:]
     return {

@@ -28,7 +28,7 @@ def chunk_size(kind: str, steps: int, size: int) -> int:
 
 
 def sizes(a: Any) -> dict[str, Any]:
-    """Return the numbers that the kernel takes, and its tensors that are no arguments."""
+    """Return the numbers that the kernel takes, and its tensors that are not arguments."""
     (steps, batch, _), size = a.x.shape, a.h0.shape[1]
     chunk, (mask, keep_mean) = chunk_size(a.kind, steps, size), split_keep(a.keep)
     return {

@@ -78,7 +78,7 @@ def _draw(section: Section) -> Iterator[Drawing]:
         yield from _drawings(panels, Options("curves", y=name, log="y" if is_log else ""))
     score = f"test/{section.measure}"
     scored = [row for row in section.rows if any(score in (record.results or {}) for record in row.records)]
-    if len(scored) > 1:  # a single number is no comparison
+    if len(scored) > 1:  # a single number is not a comparison
         yield from _drawings(panels, Options("parameters", y=score, log="x"))
 
 

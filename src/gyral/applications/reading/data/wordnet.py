@@ -96,7 +96,7 @@ def hypernym_edges(words: Sequence[str], hypernyms: Hypernyms, ignored: frozense
     Args:
         words: the words of the text.
         hypernyms: the hypernyms.
-        ignored: words that are no nouns, such as "i" and "a", which WordNet also has.
+        ignored: words that are not nouns, such as "i" and "a", which WordNet also has.
     """
     edges, last = [], dict[str, int]()  # the last place of each noun
     for place, word in enumerate(words):

@@ -166,7 +166,7 @@ def convert_program(program: Sequence[Node], max_length: int) -> list[Step] | No
         max_length: the most steps. None is returned if there are more.
 
     Raises:
-        UserError: it is no program.
+        UserError: it is not a program.
     """
     converted: list[tuple[list[Step] | None, list[Step] | None]] = []  # of each node, and of it below a comparison
     for node in program:

@@ -24,7 +24,7 @@ CONCEPTS = tuple(concept for concepts in ATTRIBUTES.values() for concept in conc
 RELATIONS = ("left", "right", "behind", "front")
 MAX_OBJECTS = 10
 
-# Arguments of operators; number 0 is no argument.
+# Arguments of operators; number 0 is not an argument.
 ARGUMENTS = ("", *CONCEPTS, *RELATIONS, *ATTRIBUTES)
 ARGUMENT_IDS = {name: number for number, name in enumerate(ARGUMENTS)}
 FIRST_CONCEPT, FIRST_RELATION, FIRST_ATTRIBUTE = 1, 1 + len(CONCEPTS), 1 + len(CONCEPTS) + len(RELATIONS)

@@ -98,7 +98,7 @@ def parse(content: Any, form: str, mode: str, fields: Fields, needs_summary: boo
 
 
 def names_of(example: RawExample) -> set[str]:
-    """Return the names of the fields of an example; none if it is no object."""
+    """Return the names of the fields of an example; none if it is not an object."""
     try:
         content = load_line(example.content) if isinstance(example.content, bytes) else example.content
     except UnusableError:

@@ -70,7 +70,7 @@ class ArticleSource:
 
     Raises:
         OptionError: nothing exists at the path, its form is unknown, a file cannot be read, the mode is not allowed, or
-            `source` or `target` is no name, or for a form without names.
+            `source` or `target` is not a name, or for a form without names.
     """
 
     def __init__(
