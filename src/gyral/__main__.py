@@ -14,7 +14,7 @@ from gyral.core.streams import check_directory, end_without_reader, fail, finish
 COMMANDS = {
     "train": "train a model on a task, or sweep over many",
     "evaluate": "evaluate the checkpoint of a run",
-    "predict": "predict for inputs of your own",
+    "predict": "predict for your own inputs",
     "generate": "write text, surprisal, answers or summaries with a trained model",
     "report": "show tables and figures of runs",
     "sweep": "print a sweep's definition for agents of Weights & Biases",

@@ -1,4 +1,4 @@
-"""Predict for inputs of your own with the model of a run: a row for each of them, with probabilities or real values.
+"""Predict for your own inputs with the model of a run: a row for each of them, with probabilities or real values.
 
     gyral predict run=outputs/sequences/gru/<time> data=new.csv save=predictions.csv
 
@@ -40,7 +40,7 @@ def predict(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, fl
     its_task = f"run={config.run}: its task, {run.config.task._target_},"
     predictor = build.task_class(run).predictor
     if not predictor:
-        raise OptionError("data", str(config.data), f"{its_task} predicts nothing for inputs of your own")
+        raise OptionError("data", str(config.data), f"{its_task} cannot predict for your own inputs")
     if given is None:
         [function] = offers.find_functions({"predictor": predictor}).values()
         print(f"{its_task} reads with data=…:\n\n  {(getdoc(function) or '').partition(chr(10))[0]}")

@@ -48,9 +48,7 @@ def report(config: DictConfig) -> None:
         raise OptionError(unused[0], config[unused[0]], reason)
     columns, only = read_names("columns", config.columns), read_names("only", config.only)
     if only and (config.sweep is None or config.figure is not None):
-        raise OptionError(
-            "only", config.only, "chooses runs of sweep=<name or directory>, and is not an option of figures"
-        )
+        raise OptionError("only", config.only, "chooses runs of sweep=<name or directory>, not figures")
     for name, default in OF_TABLES.items() if config.figure is not None else ():
         if config[name] != default:
             raise OptionError(name, config[name], "is an option of tables, not of figures")

@@ -36,9 +36,7 @@ def test_the_first_generator_that_takes_the_given_options_is_chosen() -> None:
         {"input": "a", "words": 3},
     )
     for given in ({"out": "a"}, {"story": "a", "input": "b"}, {}):
-        with pytest.raises(
-            UserError, match=r"task (takes|needs one of these options:) story, or else input, out, words, share$"
-        ):
+        with pytest.raises(UserError, match=r"task (takes|needs .*:) story, or else input, out, words, share$"):
             offers.choose([tell, summarize], given, "task")
     with pytest.raises(OptionError, match=r"^stroy=a: task takes .*; did you mean story\?$"):
         offers.choose([tell, summarize], {"stroy": "a"}, "task")

@@ -152,7 +152,7 @@ def test_a_saved_configuration_sends_nothing_to_others(
     sent = "\n".join(mine.received)
     assert PRIVATE not in sent, where
     assert entity is None or (entity in OWN) == (f'"{entity}"' in sent), where
-    assert (entity in OWN) != ("of which you are no member" in ended.err), where
+    assert (entity in OWN) != ("of which you are not a member" in ended.err), where
     assert ("not by you" in ended.err) == (corpus != "none"), where
     named = [line for line in ended.err.splitlines() if "private.txt" in line or "link.txt" in line]
     assert not named or "not by you" in named[0], "it is named before it is read"

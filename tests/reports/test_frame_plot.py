@@ -53,7 +53,7 @@ def test_the_columns_of_a_table_are_an_axis(tmp_path: Path) -> None:
 def test_wrong_arguments_are_refused(runs: Path) -> None:
     frame = gyral.list_runs(runs)
     for given, message in [
-        ({"x": "optimizer.lr"}, r"x=optimizer.lr: is no column of the runs; .*options=\['optimizer.lr'\]"),
+        ({"x": "optimizer.lr"}, r"x=optimizer.lr: is not a column of the runs; .*options=\['optimizer.lr'\]"),
         ({"x": "row"}, "x=row: must have numbers, not 'GRU, learning rate = 0.001'"),
         ({"y": "test/accuracyy"}, "y=test/accuracyy: must be one of monitor, test/loss"),
         ({"log": "z"}, "log=z: must be one of x, y, xy, none"),

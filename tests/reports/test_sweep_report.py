@@ -53,7 +53,7 @@ def test_runs_can_be_selected_by_options(tmp_path: Path) -> None:
         assert (outcome.status, outcome.err) == (1, f"error: {only}: matches no run in {tmp_path}\n")
     for others in ([], ["figure=derivatives", f"sweep={tmp_path}"]):
         outcome = invoke("only=[a=1]", *others, entry="report")
-        reason = "chooses runs of sweep=<name or directory>, and is no option of figures"
+        reason = "chooses runs of sweep=<name or directory>, not figures"
         assert (outcome.status, outcome.err) == (1, f"error: only=[a=1]: {reason}\n")
 
 

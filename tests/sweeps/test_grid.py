@@ -374,8 +374,8 @@ def test_keys_that_cannot_vary_together_are_refused(tmp_path: Path) -> None:
     axes = {key: [f"{key}={value}" for value in range(count)] for key, count in (("model", 3), ("lr", 2), ("seed", 3))}
     for together, said in (
         (["seed", "lr"], "must have as many values of each key; seed has 3, lr has 2"),
-        (["seed", "eps"], "eps is no axis of the sweep; it has model, lr, seed"),
-        ([["seed", "model"], ["seed", "lr"]], "seed is there twice; axes are model, lr, seed"),
+        (["seed", "eps"], "eps is not an axis of the sweep; it has model, lr, seed"),
+        ([["seed", "model"], ["seed", "lr"]], "seed occurs twice; axes are model, lr, seed"),
     ):
         with pytest.raises(OptionError) as refused:
             combine(axes, together)

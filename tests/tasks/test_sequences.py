@@ -322,7 +322,7 @@ def test_rare_classes_are_measured_and_weighted(tmp_path: Path) -> None:
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"targets": "a", "class_weights": "balanced"},
-        "task.class_weights=balanced: must be none: the targets are no clas",
+        "task.class_weights=balanced: must be none: the targets are not cl",
     ),
     ({"targets": "a", "sampling": "balanced"}, "task.sampling=balanced: must be none: there is no class for each seq"),
     ({"sampling": "balanced", "class_weights": "balanced"}, "task.sampling=balanced: must be none with class_weights"),
@@ -355,5 +355,5 @@ def test_log_and_confusion_name_the_classes(
     assert "predicted 2" in (tmp_path / "table.md").read_text()
     assert "The most frequent class, 1, has 9" in capsys.readouterr().out
     regression = build_task(*SMALL, data=str(sequences_file()), targets="a")
-    with pytest.raises(OptionError, match=r"^confusion=test: the targets are no classes"):
+    with pytest.raises(OptionError, match=r"^confusion=test: the targets are not classes"):
         print_confusion(regression, Request("gru", None, ""))

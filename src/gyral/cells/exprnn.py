@@ -88,7 +88,7 @@ class DTRIVCell(ExpRNNCell):
     becomes 0, which leaves Q as it is, and the optimizer forgets the averages of U's gradients. Far from U = 0 the
     exponential distorts gradients. With every 30th change, Q₀ is projected to the nearest orthogonal matrix.
 
-    In a loop of your own, call `after_optimizer_step` after each step of the optimizer. Tasks of Gyral do so.
+    In your own loop, call `after_optimizer_step` after each step of the optimizer. Tasks of Gyral do so.
 
     Args:
         base_steps: K ≥ 1. The authors use 100 among other values; expRNN is the limit of a large K.

@@ -143,7 +143,7 @@ def combine(axes: Mapping[str, Sequence[str]], together: Any = ()) -> list[tuple
         for key, length in lengths.items():
             if length == 0 or keys.count(key) > 1:
                 reason = (
-                    f"{key} is not an axis of the sweep; it has" if length == 0 else f"{key} is there twice; axes are"
+                    f"{key} is not an axis of the sweep; it has" if length == 0 else f"{key} occurs twice; axes are"
                 )
                 raise OptionError(option, together, f"{reason} {', '.join(axes)}")
         if len({*lengths.values()}) > 1:

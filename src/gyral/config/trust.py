@@ -106,7 +106,7 @@ def trusted_modules(trust: Any) -> tuple[str, ...]:
         if not (isinstance(module, str) and DOTTED_NAME.fullmatch(module)):
             raise OptionError("trust", module, "must be the name of a module, or a list: trust=[my_cells,my_tasks]")
         if _package(module) in NEVER_TRUSTED:
-            raise OptionError("trust", module, "must be a module of your own or of another package")
+            raise OptionError("trust", module, "must be your own module or one of another package")
     return modules
 
 

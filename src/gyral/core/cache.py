@@ -36,8 +36,8 @@ def untrusted_reason(path: Path) -> str | None:
     """Return why another user could have written or replaced a file or directory, or None if nobody could.
 
     The path, all directories above it and all symbolic links on the way must belong to this user or root, and no other
-    user may write to them. A directory with the sticky bit, such as /tmp, is not dangerous: there, others cannot replace
-    what they do not own. A group may write if it is its owner's alone, as is the default of some distributions.
+    user may write to them. A directory with the sticky bit, such as /tmp, is safe: there, others cannot replace what
+    they do not own. A group may write if it is its owner's alone, as is the default of some distributions.
 
     Args:
         path: the path, as it will be used: with its links.

@@ -108,8 +108,8 @@ class SweepError(Exception):
 def printable(text: str) -> str:
     r"""Return a text with escapes such as \x1b in place of control characters, which terminals obey.
 
-    Line ends, tabs, all spaces, and the joiners of Indic and Persian words stay. Bytes that are not text, and signs that
-    change the direction of writing, become escapes, too.
+    Line ends, tabs, all spaces, and the joiners of Indic and Persian words stay. Bytes that are not text, and signs
+    that change the direction of writing, become escapes, too.
     """
     if text.isprintable() or not NOT_PLAIN.search(text):
         return text

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 def within(seconds: float, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Call a function in a thread of its own and return its result.
+    """Call a function in its own thread and return its result.
 
     A call that takes too long continues in its thread, which does not keep the process from ending. Signals are handled
     while this function waits.
@@ -69,7 +69,7 @@ class SideOutput:
         """Call a function and return its result, or None if it fails or takes too long.
 
         Args:
-            function: the function, which runs in a thread of its own.
+            function: the function, which runs in its own thread.
             *arguments, **options: its arguments.
             seconds: how long it may take. None: `self.seconds`.
         """

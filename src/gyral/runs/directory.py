@@ -515,7 +515,7 @@ def check_resume(config: DictConfig, directory: Path) -> None:
 def sweep_name() -> str | None:
     """Return the name of the sweep that this process runs a job of, or None if the job is not part of a sweep.
 
-    It is the name of the sweep's directory, without outputs/sweep. Sweeps without a directory of their own share
+    It is the name of the sweep's directory, without outputs/sweep. Sweeps without their own directory share
     outputs/sweep; each is named by the overrides of its command, those with several values first.
     """
     hydra = HydraConfig.get()

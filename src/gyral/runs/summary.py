@@ -87,7 +87,7 @@ def print_next_commands(
     if generates:
         commands["see what it generates"] = [*program("generate"), *words]
     if predicts:
-        commands["predict for inputs of your own"] = [*program("predict"), *words, f"data=new{_suffix(run)}"]
+        commands["predict for your own inputs"] = [*program("predict"), *words, f"data=new{_suffix(run)}"]
     if overrides is not None:
         given = [override for override in overrides if not override.startswith(("seed=", "model="))]
         if any(override.lstrip("+~").startswith(("model.", "cell@", "experiment=")) for override in given):

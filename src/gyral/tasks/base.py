@@ -176,7 +176,7 @@ class Task(LightningModule, ABC, Generic[Data]):
         """Return the predictions in the form of the targets, for `render`: the most likely classes, or real values.
 
         Args:
-            batch: a batch of the task's data. Or inputs of your own that the task reads, see `predictions`; their
+            batch: a batch of the task's data. Or your own inputs that the task reads, see `predictions`; their
                 predictions are a `pandas.DataFrame` with a row for each of them, or for each step.
         """
         if self.predictor and not hasattr(batch, "_fields"):  # batches of these tasks are named tuples
@@ -184,16 +184,16 @@ class Task(LightningModule, ABC, Generic[Data]):
         return self.objective.predict(self(batch))
 
     def predictions(self, data: Any) -> "Predictions":
-        """Return the predictions for inputs of your own, which are made piece by piece while they are read.
+        """Return the predictions for your own inputs, which are made piece by piece while they are read.
 
         Args:
             data: the path of a file, or what else the function says that `predictor` names, such as arrays.
 
         Raises:
-            OptionError: the task has no inputs of your own, or these cannot be read; also during the predictions.
+            OptionError: the task does not read such inputs, or these cannot be read; also during the predictions.
         """
         if not self.predictor:
-            raise OptionError("data", str(data)[:60], f"{type(self).__name__} predicts nothing for inputs of your own")
+            raise OptionError("data", str(data)[:60], f"{type(self).__name__} cannot predict for your own inputs")
         from gyral.tasks.predicted import Predictions  # now: training predicts nothing of a user's own
 
         module, _, name = self.predictor.rpartition(".")

@@ -397,7 +397,7 @@ def load(
 ) -> Task:
     """Return the trained task of a run in eval mode, on the device that the run's trainer uses.
 
-    `task.predict(data)` are the predictions for inputs of your own, such as arrays, a data frame or the path of a file,
+    `task.predict(data)` are the predictions for your own inputs, such as arrays, a data frame or the path of a file,
     and `task.predict(batch)` those for a batch of `task.data.loader("test")`, which `task.render` draws.
 
     A run on your own sequences is loaded without the file of its data, too; then `task.data` has no examples.

@@ -32,7 +32,7 @@ def _check_project(name: str) -> str:
 
 
 LINE_END = "\r\n"  # of metrics.csv, as since its first version
-OPENING = 150.0  # seconds for opening a logger; Weights & Biases has limits of its own, which are shorter
+OPENING = 150.0  # seconds for opening a logger; Weights & Biases has its own limits, which are shorter
 
 # of Weights & Biases
 LONGEST_NAME, LONGEST_TAG = 128, 64

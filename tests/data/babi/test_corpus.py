@@ -209,7 +209,7 @@ def test_own_files_that_cannot_be_used_are_one_line(content: str | bytes, said: 
 def test_own_files_are_two_or_three_and_of_one_task(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"^files=a.txt: must be two files"):
         load_files("a.txt")
-    with pytest.raises(OptionError, match=r"^qa=all: must be an integer from 1 to 20 for files of your own$"):
+    with pytest.raises(OptionError, match=r"^qa=all: must be an integer from 1 to 20 for your own files$"):
         load_files(["a.txt", "b.txt"], "all")
     with pytest.raises(OptionError, match=r"^files=.*a.txt: cannot be read \(No such file"):
         load_files([tmp_path / "a.txt", "b.txt"])

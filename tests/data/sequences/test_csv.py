@@ -152,7 +152,7 @@ REFUSED: list[tuple[list[str], dict[str, Any], str]] = [
     (LONG, {**OF_LONG, "time": "x"}, "column x, row 4: 2.5 is also the time of row 0 of the sequence p2"),
     (LONG, {**OF_LONG, "time": "tag"}, "column tag, row 0: u; must be a number, or a date and time of ISO 8601"),
     (changed(LONG, 4, ",0,", ",,"), OF_LONG, "column t, row 4: must be a number"),
-    (changed(LONG, 4, ",0,", ",nan,"), OF_LONG, "column t, row 4: nan; is no number or date"),
+    (changed(LONG, 4, ",0,", ",nan,"), OF_LONG, "column t, row 4: nan; is not a number or date"),
     (changed(LONG, 4, "p2", ""), OF_LONG, "column id, row 4: is empty"),
     (changed(LONG, 4, "2.5", ""), OF_LONG, "column x, row 4: is empty; must have a number, as other rows have"),
     (changed(LONG, 4, "2.5", "2,5"), OF_LONG, "row 4: has 8 values; the first line has 7 names"),

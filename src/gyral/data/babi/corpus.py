@@ -181,7 +181,7 @@ def load_files(files: Any, qa: Any = 1) -> Babi:
             "files", files, "must be two files, [train.txt,test.txt], or three, [train.txt,val.txt,test.txt]"
         )
     if qa == "all":
-        raise OptionError("qa", qa, f"must be an integer from {TASKS[0]} to {TASKS[-1]} for files of your own")
+        raise OptionError("qa", qa, f"must be an integer from {TASKS[0]} to {TASKS[-1]} for your own files")
     paths = [Path(str(file)) for file in files]
     found = []
     for path in paths:

@@ -204,7 +204,7 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _row_of(value: Any) -> np.ndarray | None:
-    """Return a value of JSON as the entries of a row, or None if it is not a number, text, or list of one kind of them."""
+    """Return a value of JSON as the entries of a row, or None if it is not a number, a text, or a list of one kind."""
     entries = value if isinstance(value, list) else [value]
     try:
         row = np.array(entries)

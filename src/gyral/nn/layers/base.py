@@ -25,7 +25,7 @@ from gyral.nn.tracing import is_symbolic, record_call
 
 
 class LayerOptions(TypedDict, total=False):
-    """The options that all layers share, for layers with a constructor of their own; see `Layer`."""
+    """The options that all layers share, for layers with their own constructor; see `Layer`."""
 
     device: torch.device | str | int | None
     dtype: torch.dtype | None

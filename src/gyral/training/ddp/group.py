@@ -108,7 +108,7 @@ class Group:
         return ClusterEnvironment(0, self._place, address, port, f"{self._prefix}/trainer")
 
     def configured(self, config: DictConfig) -> DictConfig:
-        """Return a configuration with the processes that the launcher has started, instead of a number of its own."""
+        """Return a configuration with the processes that the launcher has started, instead of its own number."""
         values = plain_values(config)
         trainer: dict[str, Any] = {"strategy": "ddp", "num_nodes": self._place.nodes}
         if not self._place.one_per_node:
@@ -337,7 +337,7 @@ def meet(config: DictConfig) -> Iterator[Group | None]:
     """Form one run of the processes that a launcher has started, if the configuration is for several processes.
 
     Yields:
-        the processes; None if this process trains a run of its own.
+        the processes; None if this process trains its own run.
 
     Raises:
         UserError: the processes cannot form one run.
@@ -373,7 +373,7 @@ def meet(config: DictConfig) -> Iterator[Group | None]:
 
 
 def _check_alone(place: Place, devices: Any) -> None:
-    """Check that each process of a launcher may train a run of its own."""
+    """Check that each process of a launcher may train its own run."""
     if place.launcher == "torchrun" or "SUBMITIT_EXECUTOR" in os.environ:  # with launcher=slurm: for one job
         reason = f"{place.launcher} started {place.size} processes; trainer=ddp trains one model in all of them"
         raise OptionError("trainer.devices", devices, reason)
@@ -383,7 +383,7 @@ def _check_alone(place: Place, devices: Any) -> None:
 
 @functools.cache  # once, however many runs this process trains
 def _announce(place: Place) -> None:
-    each = "each of which trains a run of its own; trainer=ddp trains one model in all"
+    each = "each of which trains its own run; trainer=ddp trains one model in all"
     log.info("%s started %d processes, %s", place.launcher, place.size, each)
 
 
