@@ -18,7 +18,7 @@ class EURNNCell(UnitaryCell):
 
     h_t = modReLU(W h_{t−1} + V x_t; b), W = D F_L ⋯ F_1 with L layers of N/2 plane rotations.
 
-    A step costs O(L N) on the reference backend, and in the kernels if L is small beside N. If N is odd or, with
+    A step costs O(L N) on the reference backend, and in the kernels if L is small compared with N. If N is odd or, with
     capacity "fft", not a power of two, some units have no partner in a layer; the layer does not change them.
 
     Parameters: `eunn.theta`, `eunn.phi`, `eunn.omega`, see `gyral.cells.unitary.EUNN`; `weight_ih` and `bias`, see

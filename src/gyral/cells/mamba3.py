@@ -172,7 +172,7 @@ class Mamba3Cell(RecurrentCell):
         return Operands(c.flatten(-3, -2), keys, values, self.spread(projected.decay, -1))
 
     def spread(self, tensor: Tensor, dim: int) -> Tensor:
-        """Return R copies of each head, beside each other."""
+        """Return R copies of each head, next to each other."""
         return tensor if self.rank == 1 else tensor.repeat_interleave(self.rank, dim)
 
     def finish(self, read: Tensor, projected: Projected) -> Tensor:

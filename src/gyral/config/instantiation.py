@@ -32,7 +32,7 @@ from gyral.core.memory import is_out_of_memory
 from gyral.core.signatures import is_open, parameters_of
 
 FACTORIES = ("optimizer", "scheduler", "model.cell")  # sections of objects that are made later, with more arguments
-SPECIAL = ("_target_", "_partial_", "_recursive_", "_convert_")  # keys of Hydra beside `_args_`
+SPECIAL = ("_target_", "_partial_", "_recursive_", "_convert_")  # keys of Hydra in addition to `_args_`
 DOTTED = "must be the dotted name of a class or function"
 
 

@@ -41,7 +41,7 @@ def within(seconds: float, function: Callable[..., Any], *arguments: Any, **opti
 
 
 class SideOutput:
-    """Something beside the training, such as a dashboard, that must not end or block it.
+    """An optional output of the training, such as a dashboard, that must not end or block it.
 
     The first call that fails or takes too long is reported in one line. Later failures are not, and after a call that
     took too long, no further calls are made.

@@ -51,7 +51,7 @@ class Sweep:
             layout "solved", a run.
         also: more measures, as columns of a table without `column`.
         best_seed: with the layout "tasks", whether to show the seed of each line that is the best on the validation
-            split, beside the mean over seeds.
+            split, in addition to the mean over seeds.
         trained: with the layout "groups", the greatest group number among the training examples; None for all groups.
         chosen: the keys whose values the sweep chooses on the validation split.
         chosen_by: the seed of the runs that choose them, which are in no number; "" if nothing is chosen.

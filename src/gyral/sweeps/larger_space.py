@@ -45,7 +45,7 @@ def continue_with(study: Any, storage: Any, owned: Ownership, distributions: dic
 
 
 def changes(study: Any, distributions: dict[str, Any]) -> dict[str, Any]:
-    """Return the earlier distributions, by key, that Optuna does not allow beside those of this search."""
+    """Return the earlier distributions, by key, that Optuna does not allow together with those of this search."""
     from optuna.distributions import check_distribution_compatibility
 
     found = {}

@@ -21,7 +21,7 @@ class Scores(NamedTuple):
     Attributes:
         bleu, chrf: in percent.
         ratio: number of words of the translations, relative to the references.
-        signature: all that BLEU depends on, in the form of sacrebleu, which belongs beside the number.
+        signature: all that BLEU depends on, in the form of sacrebleu, which belongs to the number.
     """
 
     bleu: float

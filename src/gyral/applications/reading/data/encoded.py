@@ -27,7 +27,7 @@ class StoredQuestions:
             number of candidates.
         starts: (n,) index of the first step of each question.
         edge_starts, edge_counts: (n,) index of the first edge of each question, and the number of its edges.
-        edge_types: E, number of types of edges beside the edge from each step to the next.
+        edge_types: E, number of types of edges in addition to the edge from each step to the next.
 
     Attributes:
         lengths: (n,) number of steps of each document with its question.
@@ -101,7 +101,7 @@ class EncodedQuestions(StoredQuestions):
         questions: the questions, which are iterated once.
         vocabulary: words, with index 0 for padding and, if there are words outside the vocabulary, `<unk>`. It is in
             lower case if the words of the questions are.
-        edge_types: E, number of types of edges beside the edge from each step to the next.
+        edge_types: E, number of types of edges in addition to the edge from each step to the next.
 
     Raises:
         OptionError: `edge_types` is below 1.

@@ -43,7 +43,7 @@ def form_of(a: Any) -> Form:
 
 
 def _launch(kernel: Any, a: Any, form: Form, config: Config, written: list[Any]) -> None:
-    """Launch a kernel. `written` has what it takes beside the arguments of the operator, in its order."""
+    """Launch a kernel. `written` has what it takes in addition to the arguments of the operator, in its order."""
     constants = [getattr(a, name) for name in form.constants]
     gates = getattr(a, form.gates) if form.gates else None
     given = [getattr(a, form.values), gates, *constants, *[None] * (2 - len(constants))]
