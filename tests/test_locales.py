@@ -162,7 +162,7 @@ def test_characters_that_the_terminal_lacks_become_escapes() -> None:
     assert (outcome.out, outcome.err) == ("\\u5929\n", "\\u5730\n")
 
 
-def test_paths_in_other_locales_are_those_of_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_in_other_locales_equal_those_of_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = (
         "import sys; from gyral.core.inputs import read_text; "
         "sys.stdout.buffer.write(read_text('path', '\\u5929.txt').encode())"

@@ -36,7 +36,7 @@ def test_a_step_with_the_single_angle_is_the_rotation_of_rum() -> None:
     torch.testing.assert_close(turned(cell, embedded, target), torch.stack(heads, 1), rtol=0, atol=1e-14)
 
 
-def test_the_memory_is_that_of_rum_whose_target_depends_on_the_input_alone() -> None:
+def test_the_memory_equals_that_of_rum_whose_target_depends_on_the_input_alone() -> None:
     cell, rum = RotationScanCell(3, 5, heads=1, angle="single").double(), RUMCell(3, 5, lambd=1.0).double()
     with torch.no_grad():
         rum.weight_hh[:5] = 0

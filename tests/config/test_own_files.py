@@ -42,7 +42,7 @@ def refused(path: str, content: str | bytes) -> str:
     return line.removeprefix(f"conf/{path}.yaml:").strip()
 
 
-def test_the_known_sections_are_those_of_the_primary_file() -> None:
+def test_the_known_sections_equal_those_of_the_primary_file() -> None:
     primary = OmegaConf.load(f"{CONFIG_PATH}/train.yaml")
     assert {"defaults", *OTHERS} == set(primary)
     chosen = [str(key) for entry in primary.defaults if entry != "_self_" for key in entry]

@@ -17,7 +17,7 @@ CHOICES = {
 
 
 @pytest.mark.parametrize("group", CHOICES)
-def test_choices_are_those_that_hydra_composes(group: str) -> None:
+def test_choices_equal_those_that_hydra_composes(group: str) -> None:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose(overrides=[f"+{group}@{name}={name}" for name in CHOICES[group]])
     for name in CHOICES[group]:

@@ -144,7 +144,7 @@ def test_all_modules_that_need_trust_are_named_at_once() -> None:
     assert "write trust=[my_cells,my_callbacks] if" in refusal(config, "my_cells")
 
 
-def test_texts_in_conf_that_are_names_are_those_that_are_checked() -> None:
+def test_texts_in_conf_that_are_names_equal_those_that_are_checked() -> None:
     """`check_names` knows that `cell` of one of Gyral's cells names a class; no other option of a section may."""
     found = set()
     for group in ("model", "cell", "task", "optimizer", "scheduler"):

@@ -21,7 +21,7 @@ def test_every_command_prints_the_version_of_gyral(entry: str) -> None:
         assert (outcome.status, outcome.out) == (0, VERSION)
 
 
-def test_the_version_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_version_equals_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"gyral {gyral.__version__}\n" == VERSION
     assert spawn("-m", "src.train", "--version").out == VERSION
 

@@ -63,7 +63,7 @@ def test_the_line_has_what_matters(library: str) -> None:
             assert part in line
 
 
-def test_the_reason_of_a_target_that_cannot_be_imported_is_that_of_python() -> None:
+def test_the_reason_of_a_target_that_cannot_be_imported_equals_that_of_python() -> None:
     with pytest.raises(InstantiationException) as raised:
         instantiate({"_target_": "gyral.nothing.Nothing"})
     line = describe(raised.value)

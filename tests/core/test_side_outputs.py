@@ -10,7 +10,7 @@ import pytest
 from gyral.core.side_outputs import SideOutput, within
 
 
-def test_the_result_and_the_error_of_a_call_are_those_of_the_function() -> None:
+def test_the_result_and_the_error_of_a_call_equal_those_of_the_function() -> None:
     assert within(10, divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         within(10, divmod, 7, 0)

@@ -77,7 +77,7 @@ def test_verdicts_of_counts(values: tuple[list[float], ...], bound: float | None
     assert lacking.verdict == (UNDECIDED if all(values) else UNTESTED)
 
 
-def test_the_interval_is_that_of_normal_means_for_large_samples() -> None:
+def test_the_interval_equals_that_of_normal_means_for_large_samples() -> None:
     generator = np.random.default_rng(1)
     first, second = generator.normal(5, 2, 400), generator.normal(3, 1, 300)
     low, high = page.bootstrap_interval((first.tolist(), second.tolist()), 0)
@@ -87,7 +87,7 @@ def test_the_interval_is_that_of_normal_means_for_large_samples() -> None:
     assert high == pytest.approx(center + width, abs=0.02)
 
 
-def test_numbers_are_those_of_the_runs(tmp_path: Path) -> None:
+def test_numbers_equal_those_of_the_runs(tmp_path: Path) -> None:
     for seed, accuracy in ((1, 0.5), (2, 0.6)):
         write_run(tmp_path, f"{TABLE1}/gru", seed=seed, accuracy=accuracy)
         write_run(tmp_path, f"{TABLE1}/lstm", seed=seed, accuracy=0.3)

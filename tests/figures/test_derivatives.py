@@ -10,7 +10,7 @@ from gyral.figures.derivatives import derivatives
 from gyral.report import draw_figure as draw
 
 
-def test_derivatives_are_those_of_the_activations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_derivatives_equal_those_of_the_activations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = {line.get_label(): line.get_xydata().T for line in derivatives().axes[0].lines}
     sigmoid = 1 / (1 + np.exp(-lines["sigmoid"][0]))
     wanted = {

@@ -36,7 +36,7 @@ def test_the_lines_meet_at_the_loss_of_the_first_batch_of_training(
     assert [(line.get_xdata()[0], line.get_xdata()[-1]) for line in between.lines[:5]] == [(0, 1)] * 5
 
 
-def test_the_loss_between_two_sets_of_phases_is_that_of_their_mean(run: Run) -> None:
+def test_the_loss_between_two_sets_of_phases_equals_that_of_their_mean(run: Run) -> None:
     landscape = Landscape(run)
     first, second = landscape.random_phases(0), landscape.random_phases(1)
     assert all(phase.abs().max() <= RANGE for phase in first)

@@ -34,7 +34,7 @@ def test_a_disturbance_is_a_tenth_of_the_state_in_each_row(model: str) -> None:
     assert ratios.tolist() == pytest.approx([recovery.NOISE] * 8, rel=1e-5)
 
 
-def test_distances_and_labels_are_those_of_the_words_read_letter_by_letter() -> None:
+def test_distances_and_labels_equal_those_of_the_words_read_letter_by_letter() -> None:
     task = build_task(*GROUP, "model=gru").train()
     found = recovery.measure_recovery(task)
     assert task.training

@@ -19,7 +19,7 @@ def best_weights(directory: Path) -> dict[str, Tensor]:
     return torch.load(directory / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
 
 
-def test_the_target_kernel_is_that_of_the_best_checkpoint(directory: Path, run: Run) -> None:
+def test_the_target_kernel_equals_that_of_the_best_checkpoint(directory: Path, run: Run) -> None:
     figure = target_kernel(run)
     assert [axes.get_ylabel() for axes in figure.axes if axes.images] == [
         *("unit of τ", "unit of u"),

@@ -104,7 +104,7 @@ def test_only_the_likeliest_symbols_are_drawn(top_k: int, top_p: float, kept: li
     torch.testing.assert_close(found, torch.tensor(kept, dtype=torch.float64))
 
 
-def test_the_likeliest_symbol_alone_is_that_of_temperature_0(trained: Trained) -> None:
+def test_the_likeliest_symbol_alone_equals_that_of_temperature_0(trained: Trained) -> None:
     def written(**options: Any) -> str:
         return "".join(continue_text(trained.task, prompt="the ", length=40, **options))
 

@@ -110,7 +110,7 @@ def test_runs_that_overlap_and_other_streams() -> None:
     assert graphs_of(module) == 4
 
 
-def test_random_numbers_are_those_of_the_plain_path() -> None:
+def test_random_numbers_equal_those_of_the_plain_path() -> None:
     def run(recorded: bool) -> list[Tensor]:
         torch.manual_seed(0)
         module = Recurrent(partial(DynamicConvCell, hidden_size=N, weight_dropout=0.5), X).to(DEVICE)

@@ -144,7 +144,7 @@ def test_layers_directions_and_training(gpu: Recordings, model: str) -> None:
     assert gpu.count == 8
 
 
-def test_random_numbers_are_those_of_the_plain_path(gpu: Recordings) -> None:
+def test_random_numbers_equal_those_of_the_plain_path(gpu: Recordings) -> None:
     def run(recorded: bool, retain: bool) -> list[Tensor]:
         torch.manual_seed(0)
         module = Recurrent(lambda size: DynamicConvCell(size, N, weight_dropout=0.5), X)

@@ -259,7 +259,7 @@ def test_torch_has_no_layer_normalization() -> None:
 @for_each("backend", ["reference", "fused"])
 @for_each("ragged", [False, True])
 @pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False}], ids=str)
-def test_projection_is_that_of_torch(options: dict[str, Any], ragged: bool, backend: str) -> None:
+def test_projection_equals_that_of_torch(options: dict[str, Any], ragged: bool, backend: str) -> None:
     other = nn.LSTM(X, N, proj_size=2, dtype=torch.float64, **options)
     layer = make("LSTM", X, N, proj_size=2, backend=backend, **options)
     layer.load_state_dict(other.state_dict())

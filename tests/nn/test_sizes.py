@@ -69,7 +69,7 @@ def test_heads_of_a_single_number_are_refused(name: str, heads: int) -> None:
         getattr(gyral, name)(X, 6, heads=heads)
 
 
-def test_defaults_of_larger_layers_are_those_of_the_published_models() -> None:
+def test_defaults_of_larger_layers_equal_those_of_the_published_models() -> None:
     assert gyral.MLSTMLarge(X, 9).cells[0].heads == 8
     assert gyral.MLSTM(X, 5).cells[0].heads == 4
     assert gyral.ONLSTM(X, 11).cells[0].chunk_size == 10

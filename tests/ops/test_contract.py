@@ -97,7 +97,7 @@ def test_kernels_equal_the_naive_function_for_all_sizes_masks_and_random_options
 
 
 @every_contract
-def test_second_derivatives_are_those_of_the_naive_function(contract: Contract) -> None:
+def test_second_derivatives_equal_those_of_the_naive_function(contract: Contract) -> None:
     for kind in contract.kinds:
         with naming(case := contract.case(contract.tiny, kind)):
             found = []

@@ -96,7 +96,7 @@ def test_a_sweep_without_runs_has_the_measures_of_its_task() -> None:
     assert not sweep.main.higher_is_better
 
 
-def test_the_measures_of_a_row_are_those_of_the_class_of_its_task(
+def test_the_measures_of_a_row_equal_those_of_the_class_of_its_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "conf" / "table"

@@ -26,7 +26,7 @@ def search(options: dict[str, bool]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("option", [None, "use_separable_cma", "with_margin", "lr_adapt"])
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_states_as_json_are_those_of_pickles(option: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_as_json_equal_those_of_pickles(option: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     from optuna.samplers import _cmaes
 
     options = {option: True} if option else {}

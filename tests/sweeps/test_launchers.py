@@ -153,7 +153,7 @@ def test_each_worker_has_its_own_gpus(gpus: str, each: float, workers: int, expe
     assert ["".join(gpus_of_worker(gpus, each, place)) for place in range(workers)] == expected
 
 
-def test_gpus_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_gpus_equal_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
     assert visible_gpus() == ["3", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

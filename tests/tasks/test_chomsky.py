@@ -119,7 +119,7 @@ def symbols(made: ChomskyData, batch: Batch, row: int) -> tuple[list[str], list[
 
 
 @pytest.mark.parametrize("name", at_least(10, TRANSDUCTIONS))
-def test_answers_are_those_of_a_plain_computation(name: str) -> None:
+def test_answers_equal_those_of_a_plain_computation(name: str) -> None:
     made = data(name, test_factors=[1, 2, 4], test_range=[5, 12], batch_size=300)
     batches = [*made.loader("test")]
     seen: Counter[str] = Counter()
@@ -174,7 +174,7 @@ def words_of(name: str, length: int) -> Iterator[tuple[list[str], Fraction]]:
         ("bucket_sort", range(1, 5)),
     ],
 )
-def test_frequencies_are_those_of_all_words(name: str, lengths: range) -> None:
+def test_frequencies_equal_those_of_all_words(name: str, lengths: range) -> None:
     transduction = TRANSDUCTIONS[name]()
     outputs = transduction.outputs
     for length in lengths:
@@ -200,7 +200,7 @@ def test_frequencies_are_those_of_all_words(name: str, lengths: range) -> None:
 
 
 @pytest.mark.parametrize("name", TRANSDUCTIONS)
-def test_frequencies_are_those_of_many_drawn_words(name: str) -> None:
+def test_frequencies_equal_those_of_many_drawn_words(name: str) -> None:
     made = data(name, length=21, shortest=None, test_factors=[1], batch_size=20_000)
     (batch,) = made.loader("test")
     targets = batch.targets[:, 21:]

@@ -109,7 +109,7 @@ def test_a_test_reports_the_accuracies_at_each_length() -> None:
     assert results["accuracy_8"] == results["sequence_accuracy_8"] == pytest.approx(63 / 64)
 
 
-def test_logits_are_those_of_all_steps_at_the_steps_that_ask() -> None:
+def test_logits_equal_those_of_all_steps_at_the_steps_that_ask() -> None:
     task = build_task("task=mqar", "model=gru", "model.cell.hidden_size=4", vocabulary_size=20, length=16, pairs=3)
     batch = next(iter(task.data.loader("val")))
     logits, everywhere = task(batch), task.model(batch.inputs)[0]

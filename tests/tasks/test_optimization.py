@@ -69,7 +69,7 @@ def test_wrong_values_are_named(option: str, reason: str) -> None:
         build_task(f"optimizer.{option}")
 
 
-def test_the_options_are_those_of_every_optimizer() -> None:
+def test_the_options_equal_those_of_every_optimizer() -> None:
     config = compose_config("model=mamba", "model.cell.hidden_size=4")
     for optimizer in at_least(5, compose_choices("optimizer").values()):
         assert {"decay", "dynamics_lr"} <= set(optimizer)

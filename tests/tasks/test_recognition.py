@@ -136,7 +136,7 @@ def words(made: RecognitionData) -> list[list[tuple[str, bool]]]:
 
 
 @pytest.mark.parametrize("name", MAKE)
-def test_labels_are_those_of_a_plain_decision(name: str) -> None:
+def test_labels_equal_those_of_a_plain_decision(name: str) -> None:
     made = data(name, test_factors=[1, 3], test_range=[20, 30])
     found = words(made)
     for lengths, test in zip(made.lengths, found, strict=True):
@@ -233,7 +233,7 @@ def test_half_of_the_words_outside_are_edited_ones() -> None:
     assert sum(each == 1 for each in near) > sum(each == 2 for each in near) > 0
 
 
-def test_lengths_are_those_of_words_inside_and_outside() -> None:
+def test_lengths_equal_those_of_words_inside_and_outside() -> None:
     made = data("marked_reversal", length=6, shortest=2, test_factors=[1, 2], test_range=[8, 12])
     assert [each.tolist() for each in made.lengths] == [[3, 5], [11], [9, 11]]
     made = data("binary_addition", length=8, test_factors=[1], test_range=[1, 6])

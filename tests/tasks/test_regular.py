@@ -68,7 +68,7 @@ def labels_of(made: Any) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize("name", at_least(4, AUTOMATA))
-def test_every_label_is_that_of_the_word_so_far(name: str) -> None:
+def test_every_label_equals_that_of_the_word_so_far(name: str) -> None:
     made = data(name, length=12, test_factors=[1, 2, 4], batch_size=1200)
     found = words(made)
     assert len(found) == 3600

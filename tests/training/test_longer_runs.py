@@ -149,7 +149,7 @@ def check_the_same_end(run: Path, long_run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_curriculum_that_follows_the_validations_is_that_of_a_long_run(tmp_path: Path) -> None:
+def test_a_curriculum_that_follows_the_validations_equals_that_of_a_long_run(tmp_path: Path) -> None:
     lengths = ("trainer.max_steps", "trainer.val_check_interval")
     words = (*(word for word in SMALL_PROGRAMS if not word.startswith(lengths)), "model=gru")
     long_run = train(tmp_path / "long", *words, "trainer.val_check_interval=3", "trainer.max_steps=12")

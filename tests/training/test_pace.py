@@ -46,7 +46,7 @@ def test_a_run_of_several_processes_is_not_measured() -> None:
     assert measure_pace(compose_config(*WORDS, "trainer=ddp"), 1.0) is None
 
 
-def test_the_work_of_a_run_is_that_of_all_its_parts() -> None:
+def test_the_work_of_a_run_equals_that_of_all_its_parts() -> None:
     assert Pace(start=9, step=0.5, steps=10, validation=2, validations=3, test=7).work == 5 + 6 + 7
 
 

@@ -27,7 +27,7 @@ def rates_of(descent: torch.optim.Optimizer, schedule: torch.optim.lr_scheduler.
     return rates
 
 
-def test_a_cosine_without_warm_up_is_that_of_torch() -> None:
+def test_a_cosine_without_warm_up_equals_that_of_torch() -> None:
     own, other = optimizer(), optimizer()
     expected = rates_of(other, torch.optim.lr_scheduler.CosineAnnealingLR(other, 8, eta_min=0.001), 9)
     assert rates_of(own, cosine(own, 8, eta_min=0.001), 9) == pytest.approx(expected)

@@ -11,7 +11,7 @@ from gyral.runs.evaluation_report import Request
 from tests.applications.reading.test_generation import build
 
 
-def test_accuracies_are_those_of_the_labelled_questions(tmp_path: Path) -> None:
+def test_accuracies_equal_those_of_the_labelled_questions(tmp_path: Path) -> None:
     task = build()
     right = [
         bool(task.probabilities(batch).argmax() == batch.targets[0])

@@ -145,7 +145,7 @@ def test_cells_equal_their_authors_code(
     assert calls
 
 
-def test_second_derivatives_are_those_of_plain_torch(naive_functions: None) -> None:
+def test_second_derivatives_equal_those_of_plain_torch(naive_functions: None) -> None:
     case = case_of(CONTRACT.tiny, "vector", True, True, True)
     case.check_differences()
     case.check_compiled()

@@ -224,7 +224,7 @@ def test_processes_that_compile_at_once_all_get_a_whole_library(tmp_path: Path, 
 # ---------------------------------------------------------------- the arguments of a kernel
 
 
-def test_the_fields_that_are_read_are_those_of_the_compiled_structure() -> None:
+def test_the_fields_that_are_read_equal_those_of_the_compiled_structure() -> None:
     needs_compiler()
     for path in at_least(18, build.sources()):
         kernel = library.Kernel(path)

@@ -52,7 +52,7 @@ def test_a_nan_stays_in_its_row_and_column() -> None:
     assert products.sum_outer(torch.randn(40, 30), rows).isnan().any(0).nonzero().flatten().tolist() == [3]
 
 
-def test_large_matrices_and_empty_ones_are_those_of_torch() -> None:
+def test_large_matrices_and_empty_ones_equal_those_of_torch() -> None:
     rows, weight = torch.randn(3, 400), torch.randn(400, 400)
     assert weight.nbytes > products.LARGEST
     assert torch.equal(products.multiply(rows, weight), rows @ weight)

@@ -23,7 +23,7 @@ from tests.helpers.running import invoke
         (3, 10, (0.0667395, 0.6524529)),
     ],
 )
-def test_intervals_are_those_of_clopper_and_pearson(solved: int, runs: int, expected: tuple[float, float]) -> None:
+def test_intervals_equal_those_of_clopper_and_pearson(solved: int, runs: int, expected: tuple[float, float]) -> None:
     assert exact_interval(solved, runs) == pytest.approx(expected, abs=1e-7)
 
 

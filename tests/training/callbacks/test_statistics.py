@@ -62,12 +62,12 @@ def test_time_and_memory_are_in_the_metrics(updates: tuple[Path, dict[str, list[
     assert 50 < float(row["train/peak_memory_mb"]) < 1e5
 
 
-def test_the_learning_rate_is_that_of_the_step(updates: tuple[Path, dict[str, list[float]]]) -> None:
+def test_the_learning_rate_equals_that_of_the_step(updates: tuple[Path, dict[str, list[float]]]) -> None:
     _, logged = updates
     assert logged["train/learning_rate"] == pytest.approx([(1 + math.cos(math.pi * k / 8)) / 4 for k in range(8)])
 
 
-def test_accumulated_gradients_are_those_of_the_whole_batch(
+def test_accumulated_gradients_equal_those_of_the_whole_batch(
     updates: tuple[Path, dict[str, list[float]]], tmp_path: Path
 ) -> None:
     halves = ("task.batch_size=4", "+trainer.accumulate_grad_batches=2", "trainer.val_check_interval=4")

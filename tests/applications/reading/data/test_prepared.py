@@ -65,7 +65,7 @@ def in_memory(file: Path) -> list[Question]:
 
 
 @pytest.mark.parametrize("vocabulary_size", [1000, 8])
-def test_batches_are_those_of_questions_in_memory(files: dict[str, Path], vocabulary_size: int) -> None:
+def test_batches_equal_those_of_questions_in_memory(files: dict[str, Path], vocabulary_size: int) -> None:
     corpus = loaded(files, vocabulary_size=vocabulary_size)
     assert len(corpus.vocabulary) == min(vocabulary_size, 30)
     for split, file in files.items():
