@@ -81,6 +81,10 @@ USES = {
     "packed": Use("packed sequences", "outputs, states and gradients are those of each sequence alone"),
     "unbatched": Use("unbatched input", "a sequence (T, X) equals a batch of one"),
     "states": Use("states between windows", "two windows equal the whole; detached, the gradient ends between them"),
+    "rows": Use(
+        "`reset_state`, `select_state`",
+        "reset rows begin anew, and other and selected rows continue, also in gradients",
+    ),
     "state_dict": Use("`state_dict`", "another layer gives the same outputs and gradients after a strict load"),
     "deepcopy": Use("`copy.deepcopy`", "the copy computes the same, and the original does not follow its changes"),
     "pickle": Use(

@@ -1,4 +1,4 @@
-"""Thirty-one uses of `torch.nn.GRU`, each with every layer: values and gradients are those of a plain call.
+"""Thirty-two uses of `torch.nn.GRU`, each with every layer: values and gradients are those of a plain call.
 
 docs/uses.py names the uses, the layers and what they refuse, for these tests and for the table of the documentation.
 """
@@ -50,6 +50,7 @@ SAMPLES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("inference", "parametrized", "average", "meta", "replicas", "fx", "script"), FEW),
     **dict.fromkeys(("unbatched", "states", "in_place", "batched", "empty", "strided", "vmap"), KINDS),
     **dict.fromkeys(("functional", "forward_mode", "not_finite", "dtype", "autocast"), FAMILIES),
+    "rows": tuple(LAYERS),
     "compile": ("RUM(lambd=1)",),
     "export": ("RUM(lambd=1)",),
     "onnx": (),
@@ -165,6 +166,24 @@ def states(make: Make) -> None:
     window = differentiated(*layer(inputs, None), of).gradients[0]
     assert window is not None
     assert window[0].any(), "without detaching it does"
+
+
+def rows(make: Make) -> None:
+    layer = make(num_layers=2, bidirectional=True)
+    first, second = sequence().requires_grad_(), sequence()
+    of = [first, *layer.parameters()]
+    _, state = layer(first)
+    ongoing, anew, ended = layer(second, state), layer(second), torch.tensor([True, False, True])
+    expected = tree_map(lambda old, new: torch.where(ended.view(1, B, *[1] * (new.dim() - 2)), new, old), ongoing, anew)
+    reset = differentiated(*layer(second, layer.reset_state(state, ended)), of)
+    assert_same(reset, differentiated(*expected, of))
+    assert reset.gradients[0] is not None
+    assert reset.gradients[0].any(dim=2).any(dim=0).tolist() == [False, True, False]
+
+    selected = [2, 0, 0]
+    expected = tree_map(lambda leaf: leaf[:, selected], ongoing)
+    result = layer(second[:, selected], layer.select_state(state, selected))
+    assert_same(differentiated(*result, of), differentiated(*expected, of))
 
 
 def state_dict(make: Make) -> None:
@@ -638,6 +657,7 @@ PROOFS: dict[str, Callable[[Make], None]] = {
     "packed": packed,
     "unbatched": unbatched,
     "states": states,
+    "rows": rows,
     "state_dict": state_dict,
     "deepcopy": deepcopy,
     "pickle": pickled,

@@ -14,8 +14,8 @@ from gyral.cells.layer_norm import LayerNorms
 from gyral.cells.subcell import SubCellMixin
 from gyral.cells.torch_layer import TorchLayerCell
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
+from gyral.ops.dropout import zoneout as apply_zoneout
 from gyral.ops.fast_slow import SubCell
-from gyral.ops.zoneout import zoneout as apply_zoneout
 
 # The options with which the equations of a step are not those of the kernels within other cells.
 BEYOND_KERNELS = ("proj_size", "peepholes", "layer_norm", "zoneout", "zoneout_cell", "recurrent_dropout")

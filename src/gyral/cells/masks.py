@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from gyral.core.checks import check_real
-from gyral.ops.dropout import bernoulli_mask, dropout_mask
+from gyral.ops.dropout import bernoulli_mask, dropout_mask, zoneout
 from gyral.ops.scan import Shared
-from gyral.ops.zoneout import zoneout
 
 
 class DropoutMasks(NamedTuple):

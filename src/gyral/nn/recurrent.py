@@ -1,6 +1,5 @@
 """The time loop for all cells, with layers, directions, lengths and backends."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -25,6 +24,7 @@ from gyral.nn.choice import BACKENDS, ChoosesBackends, is_on_gpu, refuse
 from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.dropout import SequenceDropout, drop_weights, hold_dropped_weights
 from gyral.nn.hooks import refuse_hooks
+from gyral.nn.states import HasStates
 from gyral.nn.tracing import is_symbolic, record_call, refuse_script, scan_without_gradients
 from gyral.ops.autograd import NOTHING
 from gyral.ops.compiler import is_exporting_to_onnx
@@ -34,7 +34,7 @@ from gyral.ops.sequences import reverse, reverse_starts
 MAX_LAYERS = 1000
 
 
-class RecurrentBase(ChoosesBackends, ABC):
+class RecurrentBase(ChoosesBackends, HasStates):
     """Cells in layers and directions, and the backend that runs them. A subclass defines the form of the state.
 
     Args:
@@ -173,38 +173,12 @@ class RecurrentBase(ChoosesBackends, ABC):
     def __prepare_scriptable__(self) -> NoReturn:  # torch.jit.script calls it first
         refuse_script(self)
 
-    @abstractmethod
-    def split_state(self, state: Any, batch_size: int) -> tuple[State, ...]:
-        """Return the states of all cells, as `join_states` takes them, from the state that `run` is called with.
-
-        Raises:
-            TypeError: See `Recurrent.forward`.
-            ValueError: See `Recurrent.forward`.
-        """
-
-    @abstractmethod
-    def join_states(self, states: tuple[State, ...]) -> Any:
-        """Return the state that `run` returns."""
-
     def reset_parameters(self) -> None:
         """Reset the parameters of all cells; required after `to_empty`."""
         for cell in self.cells:
             cell.reset_parameters()  # type: ignore[operator]
         if self.block is not None:
             self.block.reset_parameters()
-
-    def init_state(self, batch_size: int) -> Any:
-        """Return the state before the first step."""
-        return self.join_states(self._initial_states(batch_size))
-
-    def _initial_states(self, batch_size: int) -> tuple[State, ...]:
-        states = []
-        for cell in self._cells():
-            states.append(cell.init_state(batch_size))
-        return tuple(states)
-
-    def _cells(self) -> list[RecurrentCell]:
-        return [*self._modules["cells"]._modules.values()]  # type: ignore[union-attr]  # as fast as a list
 
     def _empty_outputs(self, inputs: Any) -> Tensor:
         """Return outputs (0, B, output_size) that depend on inputs and parameters, whose gradient is zero."""

@@ -68,6 +68,7 @@ class Layer(RecurrentBase):
     """
 
     cell_class: type[RecurrentCell]
+    batch_dimension = 1  # after that of layers and directions
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gyral.ops.dropout import zoneout
 from gyral.ops.gated.naive import at
-from gyral.ops.zoneout import zoneout
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.ops import unitary
-from gyral.ops.zoneout import zoneout
+from gyral.ops.dropout import zoneout
 
 State = tuple[Tensor, Tensor | None]
 

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from gyral.ops import rotation
 from gyral.ops.autograd import outside_autocast
+from gyral.ops.dropout import zoneout
 from gyral.ops.scan import scan
 from gyral.ops.sequences import split_keep
-from gyral.ops.zoneout import zoneout
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "softsign": F.softsign}
 

@@ -1,0 +1,112 @@
+"""States of recurrent networks, and changes of some of their rows."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from gyral.cells.base import RecurrentCell, State
+from gyral.cells.masks import first_parameter
+from gyral.ops.compiler import is_traced
+from gyral.ops.scan import choose_rows
+
+
+class HasStates(nn.Module, ABC):
+    """The part of a recurrent network that makes states. A row of a state belongs to one sequence of the batch.
+
+    Attributes:
+        batch_dimension: The dimension of the rows in the tensors of a state.
+    """
+
+    batch_dimension: ClassVar[int] = 0
+
+    @abstractmethod
+    def split_state(self, state: Any, batch_size: int) -> tuple[State, ...]:
+        """Return the states of all cells, as `join_states` takes them, from the state that `run` is called with.
+
+        Raises:
+            TypeError: See `gyral.nn.recurrent.Recurrent.forward`.
+            ValueError: See `gyral.nn.recurrent.Recurrent.forward`.
+        """
+
+    @abstractmethod
+    def join_states(self, states: tuple[State, ...]) -> Any:
+        """Return the state that `run` returns."""
+
+    def init_state(self, batch_size: int) -> Any:
+        """Return the state before the first step, which is not zero for every cell and may be learned."""
+        return self.join_states(self._initial_states(batch_size))
+
+    def reset_state(self, state: Any, rows: Any) -> Any:
+        """Return a state with the initial state in some rows, such as those of episodes that have ended.
+
+        Gradients reach `state` through the other rows alone, and a learned initial state through these rows.
+
+        Args:
+            state: A state that this network has returned, with B rows, or None for the initial state.
+            rows: (B,) bool, a tensor, array or list: True for the rows to reset.
+
+        Raises:
+            TypeError: The state has another dtype than the initial state, outside autocast.
+            ValueError: The state has other tensors, or `rows` is not a bool for each of its rows.
+        """
+        mask = torch.as_tensor(rows, device=self._device())
+        if mask.dtype != torch.bool or mask.dim() != 1:
+            raise _rows_error(mask, "must be bool of shape (B,)")
+        initial = self._initial_states(mask.shape[0])
+        if state is None:
+            return self.join_states(initial)
+        if (batch_size := self._batch_size(state)) not in (None, mask.shape[0]):
+            raise _rows_error(mask, f"must be bool of shape ({batch_size},), that of the state's rows")
+        return self._change(partial(choose_rows, mask), initial, self.split_state(state, mask.shape[0]))
+
+    def select_state(self, state: Any, rows: Any) -> Any:
+        """Return a state with some rows of another one, in any order, such as those of sequences that have not ended.
+
+        Args:
+            state: A state that this network has returned, with B rows.
+            rows: (B',) integers in [0, B), of which some may be equal, or (B,) bool; a tensor, array or list.
+
+        Raises:
+            TypeError: The state has another dtype than the initial state, outside autocast.
+            ValueError: The state has other tensors, or it has no such rows.
+        """
+        batch_size = self._batch_size(state) or 0
+        states = self.split_state(state, batch_size)
+        index = torch.as_tensor(rows, device=self._device())
+        if index.dtype == torch.bool and index.shape == (batch_size,):
+            index = index.nonzero().squeeze(1)
+        is_index = index.dtype in (torch.int64, torch.int32) and index.dim() == 1
+        if not is_index or not (is_traced() or index.numel() == 0 or 0 <= index.min() <= index.max() < batch_size):
+            raise _rows_error(index, f"must be integers from 0 to {batch_size - 1}, or bool of shape ({batch_size},)")
+        return self._change(lambda leaf: leaf.index_select(0, index), states)
+
+    def _change(self, change: Callable[..., Tensor], *states: tuple[State, ...]) -> Any:
+        """Return the joined states of all cells after a change of each tensor (B, …)."""
+        return self.join_states(tree_map(change, *states))
+
+    def _batch_size(self, state: Any) -> int | None:
+        """Return the number of rows of a state, or None if it has no such dimension."""
+        sizes = [leaf.shape for leaf in tree_leaves(state) if isinstance(leaf, Tensor)]
+        return sizes[0][self.batch_dimension] if sizes and len(sizes[0]) > self.batch_dimension else None
+
+    def _device(self) -> torch.device:
+        return first_parameter(self._cells()[0]).device
+
+    def _initial_states(self, batch_size: int) -> tuple[State, ...]:
+        states = []
+        for cell in self._cells():
+            states.append(cell.init_state(batch_size))
+        return tuple(states)
+
+    def _cells(self) -> list[RecurrentCell]:
+        return [*self._modules["cells"]._modules.values()]  # type: ignore[union-attr]  # as fast as a list
+
+
+def _rows_error(rows: Tensor, must: str) -> ValueError:
+    kind = f"{str(rows.dtype).removeprefix('torch.')} of shape {tuple(rows.shape)}"
+    return ValueError(f"rows are {kind}, {must}")
