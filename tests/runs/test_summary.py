@@ -34,6 +34,8 @@ def test_the_results_table_shows_whether_the_baseline_is_beaten(
     assert f"\nrun directory: {long}\n" in printed
     print_results(tmp_path, {**RESULTS, "test/loss": 0.05})
     assert re.search(r"baseline beaten +│ no", capsys.readouterr().out)
+    print_results(tmp_path, {**RESULTS, "test/loss": 0.0})
+    assert re.search(r"baseline beaten +│ yes +│", capsys.readouterr().out)
 
 
 def test_the_loss_of_regression_has_its_own_unit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -37,8 +37,12 @@ def print_results(directory: Path, results: dict[str, float], published: Mapping
     """
     measures, remarks = read_measures(directory)
     loss, baseline = results["test/loss"], results["test/baseline"]
-    factor = math.inf if loss == 0 else baseline / loss
-    beaten = "no value" if math.isnan(factor) else f"yes, by a factor of {factor:.4g}" if factor > 1 else "no"
+    if math.isnan(loss) or math.isnan(baseline):
+        beaten = "no value"
+    elif loss >= baseline:
+        beaten = "no"
+    else:
+        beaten = "yes" if loss == 0 else f"yes, by a factor of {baseline / loss:.4g}"
     unit = loss_unit(results)
     found = {measure.label: (measure, results.get(f"test/{measure.name}")) for measure in measures}
     scores = {
