@@ -84,7 +84,7 @@ def test_a_sweep_takes_the_options_of_the_models_of_its_rows() -> None:
     assert "hidden_size: 8" in outcome.out
 
 
-@pytest.mark.parametrize("word", ["extends", "like"])  # `like` until version 0.2
+@pytest.mark.parametrize("word", ["extends", "like"])  # `like` in earlier tables
 def test_a_protocol_may_extend_that_of_another_table(write: Any, word: str) -> None:
     write()
     write("second", experiment="mine/second", protocol={word: "mine", "optimizer.lr": 0.5})

@@ -37,7 +37,7 @@ GENERATED = ("experiment", "column", "sweep")  # the groups whose choices come f
 COLUMN = "column"  # the group of the columns of tables whose columns differ in several options
 PROTOCOL = "_protocol"  # the choice of `experiment` that has the options of all rows alone
 EXTENDS = "extends"  # in the protocol or the rows: the table to inherit from; in a row: the rows to inherit from
-LIKE = "like"  # the name of `extends` in tables of versions before 0.3
+LIKE = "like"  # the name of `extends` in earlier tables
 SECTIONS = ("experiment", "report", "sweep", "columns", "choose", "protocol", "rows", "hydra", "source")
 # see gyral.reports.catalogue.Sweep
 REPORT = ("title", "layout", "measure", "column", "ngrams", "solved", "also", "best_seed", "trained", "levels")
