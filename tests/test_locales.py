@@ -79,7 +79,6 @@ def commands(folder: Path) -> dict[tuple[str, ...], str]:
         ("generate", f"run={run}", "prompt=天地", "length=5"): "",
         ("generate", f"run={run}", f"surprisal={folder}/千字文.txt"): "# mean ",
         ("report", f"sweep={run}", f"save=[{folder}/a.html,{folder}/a.tex,{folder}/b.csv]"): "Wrote ",
-        ("migrate", str(run)): "nothing to migrate",
         ("sweep", "rum_paper_table1"): "name: rum_paper_table1",
         ("fetch", "--version"): version(),
         ("dashboard", "--help"): "Weights & Biases",

@@ -19,7 +19,6 @@ COMMANDS = {
     "report": "show tables and figures of runs",
     "sweep": "print a sweep's definition for agents of Weights & Biases",
     "fetch": "download published corpora",
-    "migrate": "rewrite runs of an earlier version to today's names",
     "dashboard": "save dashboards in Weights & Biases",
 }
 PLAIN_WORD = re.compile(r"[\w./=,:@%+~-]+")  # which no shell expands to anything but itself or a path
@@ -91,7 +90,7 @@ def offer_words() -> None:
         print(*COMMANDS)
     elif equals and choices(group):
         print(*(f"{group}={name}" for name in choices(group)))
-    elif command not in ("sweep", "fetch", "migrate"):  # which are not Hydra's
+    elif command not in ("sweep", "fetch"):  # which are not Hydra's
         os.environ["COMP_LINE"] = rest
         ask_hydra(command)
 

@@ -57,6 +57,5 @@ def test_files_are_written_by_the_function_that_writes_strict_json() -> None:
     assert found <= {
         "saved_files.py",
         "checkpoints.py",
-        "migration.py",
         "cma_states.py",
-    }  # the last two write into databases, as Optuna does
+    }  # the last one writes into databases, as Optuna does

@@ -49,11 +49,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "predict": ("predict", "run=run", "data=run/config.yaml"),
     "figure": ("report", "figure=loss_line", "run=run"),
     "table": ("report", "sweep=."),
-    "migrate": ("migrate", "."),
     "load": (),
     "list_runs": (),
 }
-NO_CONFIGURATION = ("migrate",)  # replaces names in texts, whatever they mean
 TABLES = ("table", "list_runs")  # they show the other runs and name this one
 RUNS = ("copy", "text_file", "summarization_jsonl")
 
@@ -155,13 +153,11 @@ def test_no_command_evaluates_a_text_of_a_run(
     assert "Traceback" not in ended.err, where
     said = dict(zip(COMMANDS, ended.err.split("== ")[1:], strict=True))
     for name, text in said.items():
-        if name in NO_CONFIGURATION:
-            continue
         lines = [line for line in text.splitlines() if "interpolation" in line]
         assert len(lines) == 1, f"{name} {where}"
         assert name in TABLES or lines[0].startswith("error: "), f"{name} {where}"
         assert "config.yaml" in lines[0], f"{name} {where}"
-    attack.record("refused", len(said) - len(NO_CONFIGURATION))
+    attack.record("refused", len(said))
 
 
 ESCAPED = ["\\" * count + "${oc.env:HOME}" for count in range(1, 5)]

@@ -105,7 +105,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "figure": ("report", "figure=loss_line", "run={run}"),
     "table": ("report", "sweep={sweep}"),
     "page": ("report", "sweep={sweep}", "save=report.html", "runs=true"),
-    "migrate": ("migrate", "{sweep}"),
     "completion": ("-sc", "query=bash"),
 }
 PLACES = {"run": ("run", ".", "."), "sweep": (".", "run", "."), "inside": ("run/checkpoints", "..", "../..")}

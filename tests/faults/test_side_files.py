@@ -33,7 +33,6 @@ COMMANDS = {
         *("hydra.sweeper.storage=sqlite:///search/study.db", "hydra.sweeper.study=search"),
     ),
     "more choices": ("train", *SEARCH, "model.cell.hidden_size=4,8,12,16", "hydra.sweeper.n_trials=3"),
-    "migrate": ("migrate", "search"),
     "report": ("report", "sweep=search"),
 }
 ATTACKS = {**SIDE_FILES, **STATEMENTS}
@@ -70,7 +69,7 @@ def test_files_beside_a_database_change_no_others(attack: Attack, searched: Path
     assert {path.name for path in (tmp_path / "here").iterdir()} <= {"search", "own"}, where
     assert "Traceback" not in ended.out + ended.err, where
     if ended.status == 0:
-        assert command == "report" or (command == "migrate" and name.startswith("a check")), where
+        assert command == "report", where
         attack.record("not read")
     else:
         assert ended.status == 1, where
@@ -124,24 +123,19 @@ def test_a_database_is_checked_while_a_search_writes_and_removes_its_journal(tmp
         search.join()
 
 
-@pytest.mark.parametrize("command", ["search", "migrate"])
-def test_the_journal_of_a_killed_search_is_rolled_back(
-    command: str,
-    searched: Path,
-    tmp_path: Path,
-) -> None:
+def test_the_journal_of_a_killed_search_is_rolled_back(searched: Path, tmp_path: Path) -> None:
     shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
     database, journal = tmp_path / "search" / "study.db", tmp_path / "search" / "study.db-journal"
     kill_while_writing(database)
     assert journal.stat().st_size > 512
     check_database(database)
-    entry, *words = COMMANDS[command]
+    entry, *words = COMMANDS["search"]
     ended = forks.run(*words, entry=entry, directory=tmp_path, limit=60)
     assert ended.status == 0, ended
     assert not journal.exists()
     with closing(sqlite3.connect(database)) as opened:
         states = [state for (state,) in opened.execute("SELECT state FROM trials ORDER BY number")]
-    assert states == ["COMPLETE"] * (3 if command == "search" else 2)
+    assert states == ["COMPLETE"] * 3
 
 
 READ = [name for name in LOADERS if not name.endswith(" wrong")]

@@ -105,8 +105,6 @@ COMMANDS: dict[str, Callable[[Path, str], Words]] = {
     "report of nothing": lambda at, sign: ("report", f"sweep=a{sign}"),
     "a figure": lambda at, sign: ("report", f"figure=a{sign}", f"run={trained_run(at, sign)}"),
     "a list of figures": lambda at, sign: ("report", "figure=list", f"run={damaged_run(at, sign)}"),
-    "migrate": lambda at, sign: ("migrate", written_runs(at, sign)),
-    "migrate nothing": lambda at, sign: ("migrate", f"a{sign}"),
     "fetch": lambda at, sign: ("fetch", f"a{sign}"),
 }
 CASES = list(itertools.product(SIGNS, COMMANDS))

@@ -31,7 +31,7 @@ from lightning_fabric.utilities import registry
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.basecontainer import BaseContainer
 
-from gyral import dashboard, evaluate, fetch, generate, migrate, predict, report, sweep
+from gyral import dashboard, evaluate, fetch, generate, predict, report, sweep
 from gyral import train as train_command
 from gyral.config.groups import choices as choices
 from gyral.config.groups import load_choice, user_config_path
@@ -289,7 +289,6 @@ ENTRIES = {
     "sweep": sweep.main,
     "dashboard": dashboard.main,
     "fetch": fetch.main,
-    "migrate": migrate.main,
 }
 
 

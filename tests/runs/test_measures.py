@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from gyral.core.errors import UserError
-from gyral.core.measures import ACCURACY, BITS, MSE, SEQUENCE_ACCURACY, SUBSTITUTE, Measure, main_measure
+from gyral.core.measures import ACCURACY, BITS, MSE, SEQUENCE_ACCURACY, Measure, main_measure
 from gyral.runs import records
-from gyral.runs.measures import FILE, from_plain, read_measures, to_plain, write_measures
-from gyral.runs.migrated_measures import measures_of_23c1191
+from gyral.runs.measures import FILE, read_measures, to_plain, write_measures
 from gyral.runs.record_files import SUFFIX, read_record, write_record
 from gyral.runs.run_record import RunRecord, measures_of
 from tests.helpers.written import MEASURES, REMARKS, TABLE1, report_of, write_run
@@ -55,20 +54,20 @@ def test_a_damaged_file_is_named_in_one_line_and_hides_no_other_run(content: Any
     assert "\n" not in note
 
 
-def test_a_run_of_an_earlier_version_names_the_command_that_migrates_it(tmp_path: Path) -> None:
+def test_a_run_without_measures_is_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
     (run / FILE).unlink()
-    expected = f"measures.json: has no measures, as in earlier versions; to migrate: gyral migrate {run}"
+    expected = "measures.json: has no measures, which every version since 0.2.0 writes"
     with pytest.raises(UserError, match=f"{expected}$"):
         records.read_run(run)
 
 
-def test_a_record_of_an_earlier_version_names_the_command_that_migrates_its_folder(tmp_path: Path) -> None:
+def test_a_record_without_measures_is_refused(tmp_path: Path) -> None:
     path = write_record(records.read_run(write_run(tmp_path / "runs", f"{TABLE1}/gru", accuracy=0.25)), tmp_path)
     content = json.loads(path.read_text())
     del content["measures"]
     path.write_text(json.dumps(content))
-    with pytest.raises(UserError, match=rf"migrate \S*{path.parent.name}$"):
+    with pytest.raises(UserError, match=rf"{path.name}: has no measures"):
         read_record(path)
 
 
@@ -104,15 +103,3 @@ def test_runs_of_several_tasks_have_the_measures_of_all() -> None:
 
     found = measures_of([record(BITS, ACCURACY), record(ACCURACY, MSE), record()])
     assert list(found.values()) == [BITS, ACCURACY, MSE]
-
-
-def test_runs_of_commit_23c1191_get_the_measures_and_remarks_that_they_log() -> None:
-    logged = ["test/loss", "test/substitute", "test/accuracy", "val/bits", "test/accuracy_3_operators", "monitor"]
-    measures, remarks = measures_of_23c1191(logged)
-    assert measures == (
-        BITS,
-        ACCURACY,
-        Measure("accuracy_3_operators", "accuracy, operators: 3", "%", 100, 1, at_end=True),
-    )
-    assert remarks == (SUBSTITUTE,)
-    assert from_plain("", json.loads(json.dumps(to_plain(measures, remarks)))) == (measures, remarks)

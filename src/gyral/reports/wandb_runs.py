@@ -8,7 +8,6 @@ from gyral.core.errors import OptionError, UserError
 from gyral.core.measures import Measure
 from gyral.runs.directory import RESULTS
 from gyral.runs.measures import from_plain
-from gyral.runs.migrated_measures import measures_of_23c1191
 from gyral.runs.run_record import POINTS, Log, Provenance, RunRecord, by_key, check_shape, curve_names, thin
 from gyral.runs.wandb_key import STEPS, has_wandb_key, user_settings
 
@@ -53,14 +52,12 @@ def _read_record(run: Any) -> RunRecord:
     """Return the record of a run, with curves of the points that Weights & Biases samples."""
     config = {str(name): value for name, value in run.config.items()}
     origin = config.get("run")
-    if not isinstance(origin, dict) or "overrides" not in origin or config.get("seed") is None:
+    if not isinstance(origin, dict) or not {"overrides", "measures"} <= {*origin} or config.get("seed") is None:
         raise UserError("it was not logged by this framework, or by an older version of it")
     config |= origin.get("config") or {}  # of a run that an agent has started, see gyral.training.wandb_run
     check_shape(config, "its configuration")
     summary = {str(name): number for name, value in dict(run.summary).items() if (number := _number(value)) is not None}
-    # runs that an earlier version logged stay in W&B as they are, where `gyral migrate` cannot add their measures
-    has_measures = "measures" in origin
-    measures, remarks = from_plain("measures of the run", origin) if has_measures else measures_of_23c1191(summary)
+    measures, remarks = from_plain("measures of the run", origin)
     log = _read_log(run, measures)
     if STEPS not in summary:
         summary[STEPS] = summary.get(INDEX, -1) + 1

@@ -40,7 +40,6 @@ from gyral.runs.data_files import (
 )
 from gyral.runs.measures import FILE as MEASURES
 from gyral.runs.measures import write_measures
-from gyral.runs.moved import check_current
 from gyral.runs.provenance import OVERRIDES, PROVENANCE, git_commit, read_overrides, read_provenance, write_provenance
 from gyral.runs.saved_files import read_config, read_json, write_config, write_yaml
 
@@ -231,7 +230,6 @@ def check_links(directory: Path, option: str) -> None:
 def read_saved_run(directory: Path) -> Run:
     """Return the run in a directory. Its configuration may come from somebody else and name anything."""
     config = read_config(directory / CONFIG)
-    check_current(config, directory / CONFIG, directory)
     results = read_results(directory) if os.path.lexists(directory / DONE) else None
     return Run(directory, as_config(config), results, find_checkpoint(directory))
 

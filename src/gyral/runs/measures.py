@@ -10,12 +10,11 @@ from typing import Any, ClassVar
 from gyral.core.errors import UserError
 from gyral.core.files import to_json_lines, write_atomically
 from gyral.core.measures import Measure, Remark
-from gyral.runs.moved import earlier_version
 from gyral.runs.saved_files import read_json, restore_plain
 
 FILE = "measures.json"
 MOST_DIGITS = 20  # of a printed number
-NO_MEASURES = "has no measures, as in earlier versions"
+NO_MEASURES = "has no measures, which every version since 0.2.0 writes"
 MeasuresAndRemarks = tuple[tuple[Measure, ...], tuple[Remark, ...]]
 
 
@@ -37,10 +36,10 @@ def read_measures(directory: Path) -> MeasuresAndRemarks:
     """Return the measures and remarks of the run in a directory.
 
     Raises:
-        UserError: the run has none, because an earlier version wrote it, or the file is damaged.
+        UserError: the file is missing, because a version before 0.2.0 wrote the run, or it is damaged.
     """
     if not os.path.lexists(directory / FILE):
-        raise earlier_version(directory / FILE, directory, NO_MEASURES)
+        raise UserError(f"{directory / FILE}: {NO_MEASURES}")
     return _checked(str(directory / FILE), read_json(directory / FILE, _Offered))
 
 

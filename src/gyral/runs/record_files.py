@@ -15,11 +15,11 @@ from typing import Any, ClassVar, TypeVar
 
 from gyral.config.roles import IN_FOLDERS, PROCESS, SELECTION, key_of, role_of
 from gyral.core.commands import program, typed
+from gyral.core.errors import UserError
 from gyral.core.files import to_json_lines, write_atomically
 from gyral.core.measures import Measure, Remark, is_number
 from gyral.runs.directory import RESULTS, check_results
 from gyral.runs.measures import NO_MEASURES, to_plain
-from gyral.runs.moved import check_current, earlier_version
 from gyral.runs.provenance import Origin, read_overrides, read_provenance
 from gyral.runs.run_record import Curve, Log, Provenance, RunRecord, by_key, check_shape
 from gyral.runs.saved_files import read_json
@@ -106,9 +106,8 @@ def read_record(path: Path) -> RunRecord:
     content = read_json(path, _Content)
     results = check_results(str(path), content.results, () if content.transcribed else RESULTS)
     check_shape(content.config, path)
-    check_current(content.config, path, path.parent)
     if content.measures is None:
-        raise earlier_version(path, path.parent, NO_MEASURES)
+        raise UserError(f"{path}: {NO_MEASURES}")
     origin = content.provenance
     return RunRecord(
         place=str(path),

@@ -10,7 +10,6 @@ from gyral.core.measures import Measure, is_number
 from gyral.runs.directory import CONFIG, DONE, FAILED, LOCK, METRICS, read_results
 from gyral.runs.measures import read_measures
 from gyral.runs.metrics_file import read_curves
-from gyral.runs.moved import EarlierVersionError, check_current, migration_command
 from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE, read_overrides, read_provenance
 from gyral.runs.record_files import SUFFIX, read_record
 from gyral.runs.run_record import Log, Provenance, RunRecord, by_key, check_shape, curve_names, thin
@@ -23,14 +22,13 @@ LONGEST_REASON = 240  # characters
 def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple[list[RunRecord], list[str]]:
     """Return the records of all runs below a directory, and a line for each run that is unreadable or incomplete.
 
-    The runs are in run directories or in record files (`gyral.runs.record_files`). Those of an earlier version share
-    one line, with the command that migrates them.
+    The runs are in run directories or in record files (`gyral.runs.record_files`).
 
     Args:
         directory: where to search, at any depth.
         known: records that were read before, by place. Those that are DONE are not read again.
     """
-    records, notes, earlier = [], [], []
+    records, notes = [], []
     locks = locked_inodes()
     for path in run_paths(directory):
         seen = (known or {}).get(str(path))
@@ -39,9 +37,6 @@ def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple
             continue
         try:
             record, own_notes = (read_record(path), []) if path.name.endswith(SUFFIX) else _read_record(path, locks)
-        except EarlierVersionError:
-            earlier.append(path)
-            continue
         except (OSError, ValueError) as error:
             reason = " ".join((str(error) or type(error).__name__).split())
             reason = reason.removeprefix(f"{path}/").removeprefix(f"{path}: ")
@@ -49,12 +44,6 @@ def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple
             continue
         records.append(record)
         notes += [f"{path}: {note}" for note in own_notes]
-    if earlier:
-        runs = (
-            "1 run of an earlier version is" if len(earlier) == 1 else f"{len(earlier)} runs of an earlier version are"
-        )
-        reason = f"{runs} left out, such as {earlier[0]}; to migrate: {migration_command(directory)}"
-        notes.insert(0, f"{directory}: {reason}")
     return records, notes
 
 
@@ -97,7 +86,6 @@ def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]
     """
     config = read_config(directory / CONFIG)
     check_shape(config, directory / CONFIG)
-    check_current(config, directory / CONFIG, directory)
     measures, remarks = read_measures(directory)
     given = read_overrides(directory)
     results = read_results(directory) if os.path.lexists(directory / DONE) else None

@@ -29,7 +29,6 @@ from gyral.core.ranks import launched, refuse
 from gyral.core.signals import Interrupted
 from gyral.runs.directory import BUDGET, DONE, check_links, read_results
 from gyral.runs.measures import read_measures
-from gyral.runs.moved import check_current
 from gyral.runs.saved_files import read_yaml, write_yaml
 from gyral.sweeps import duration
 from gyral.sweeps.checks import is_group, refuse_values, wrong_values
@@ -204,11 +203,8 @@ class Grid(BaseSweeper):
         own = dict.fromkeys(combinations)
         trials = [(*words, *values, seed) for words, *values in product(own, *chosen)] if chosen else []
         self.check([job[:-1] for job in trials] or jobs, [*axes, *chosen])
-        plan = self.directory / PLAN
-        if (earlier := read_plan(self.directory)) is not None:
-            check_current(earlier, plan, self.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_yaml(plan, self.config)
+        write_yaml(self.directory / PLAN, self.config)
         shared = [axis[0] for axis in axes if len(axis) == 1]
         total = len(trials) + len(jobs)
         counted = f"{'1 job' if total == 1 else f'{total} jobs'} in {self.directory}"

@@ -32,7 +32,6 @@ from gyral.core.locks import lock_file
 from gyral.core.measures import Measure, percent, printed
 from gyral.runs.directory import resolve
 from gyral.runs.measures import read_measures
-from gyral.runs.moved import check_current
 from gyral.runs.trial import PRUNED, instantiate_optuna, open_storage, quiet_optuna, trial_id, trial_of
 from gyral.sweeps import cma_states, larger_space
 from gyral.sweeps.grid import BaseSweeper, values_of
@@ -174,7 +173,6 @@ class Tune(BaseSweeper):
         if not isinstance(saved, dict):
             reason = f"has a study {self.study_name} that Gyral did not make"
             raise OptionError("hydra.sweeper.storage", self.storage, reason)
-        check_current(saved, self.directory, self.directory)
         if difference := first_difference(determining(saved), determining(settings)):
             reason = f"holds a search with other options ({difference}); choose another directory"
             raise OptionError("hydra.sweep.dir", self.directory, reason)
