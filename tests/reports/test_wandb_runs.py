@@ -8,7 +8,9 @@ import wandb
 
 from gyral.reports import wandb_runs
 from gyral.reports.tables.sections import make_sections
+from gyral.runs.measures import to_plain
 from tests.helpers.running import invoke
+from tests.helpers.written import MEASURES, REMARKS
 
 INDEX = "trainer/global_step"  # the x axis of earlier versions
 
@@ -29,6 +31,7 @@ def run(
     overrides = ["experiment=rum_paper/table1/gru", f"seed={seed}"]
     recorded = {
         "overrides": overrides,
+        **to_plain(MEASURES, REMARKS),
         "command": ["python", "/x/src/train.py", *overrides],
         "git_commit": "abcdef0123456789",
         "changed": True,
