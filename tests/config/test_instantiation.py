@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from gyral.cells.rum import RUMCell
 from gyral.config.instantiation import check_section, check_sections, make
 from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
 from gyral.core.signatures import parameters_of
 from gyral.tasks.copy import CopyTask
+from gyral.training.build import build_task
 from gyral.training.callbacks.statistics import Statistics
+from tests.helpers.calls import calls_of
+from tests.helpers.running import compose_config
 
 
 class Inner:
@@ -112,7 +116,7 @@ def test_errors_are_objects_with_the_whole_key(key: str, value: Any, reason: str
         ({"net.mode": "c"}, "net: cannot do that"),
         ({"net.size": 99}, "net: never works with these cells"),
         ({"net.size": 10**13}, "net: out of memory: cannot allocate memory for 10000000000000"),
-        ({"net.size": 7}, "net: tests/config/test_instantiation.py:37: KeyError: 'seven'"),
+        ({"net.size": 7}, "net: tests/config/test_instantiation.py:41: KeyError: 'seven'"),
     ],
 )
 def test_an_error_without_an_option_names_the_section(options: dict[str, Any], message: str) -> None:
@@ -159,6 +163,14 @@ def test_checking_a_section_builds_nothing() -> None:
     config.callbacks.guard.hidden_size = "many"
     with pytest.raises(OptionError, match=r"^callbacks\.guard\.hidden_size=many: must be a valid integer"):
         check_section(config.callbacks, "callbacks")
+
+
+def test_a_cell_is_made_with_few_calls() -> None:
+    config = compose_config("model=rum", "model.cell.lambd=1", "task=copy")
+    calls = calls_of(lambda: build_task(config), until=RUMCell.__init__)
+    assert calls[-1] == "RUMCell.__init__"
+    assert len(calls) <= 150  # 524 with comprehensions at commit 2bd73b6, 386 of them in this module and signatures
+    assert max(map(calls.count, ("make", "_find_target", "parameters_of"))) == 4  # optimizer, task, model and cell
 
 
 def test_paths_begin_at_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,14 +1,11 @@
 """Tables of conf/table and the rows that runs belong to."""
 
-import sys
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
-import gyral
-from gyral.config.groups import find_generated_choices
+from gyral.config.groups import find_rows
 from gyral.core.errors import OptionError
 from gyral.reports import catalogue
 from gyral.reports.measures import task_measures, with_measures
@@ -16,12 +13,10 @@ from gyral.runs.measures import write_measures
 from gyral.tasks.adding import AddingTask
 from gyral.tasks.recall import RecallTask
 from gyral.tasks.text import TextTask
+from tests.helpers.calls import calls_of
 from tests.helpers.running import invoke
 from tests.helpers.written import FIG4, TABLE1, write_run
 from tests.reports.plots.test_lines import write_own
-
-SOURCE = str(Path(gyral.__file__).parent)
-COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 
 
 @pytest.mark.parametrize("name", [sweep.name for sweep in catalogue.named()])
@@ -63,7 +58,7 @@ def test_every_experiment_is_found_in_its_sweeps() -> None:
     for sweep in catalogue.named():
         for experiment in sweep.axes["experiment"]:
             expected.setdefault(experiment, set()).add(sweep.name)
-    files = find_generated_choices("experiment", expected)
+    files = find_rows("experiment", expected)
     assert {experiment: {file.stem} for experiment, file in files.items()} == expected
     for experiment in (f"{TABLE1}/gru", f"{FIG4}/lstm"):
         assert {sweep.name for sweep in catalogue.containing([None, experiment])} == expected[experiment]
@@ -72,20 +67,9 @@ def test_every_experiment_is_found_in_its_sweeps() -> None:
 def test_a_report_of_one_run_takes_few_calls_and_reads_no_sweep(loaded: list[str], tmp_path: Path) -> None:
     write_own(tmp_path, "gru", {}, seed=1, accuracy=0.5)
     invoke(f"sweep={tmp_path}", entry="report")  # what a process does once
-    calls = []
-
-    def count(frame: FrameType, event: str, argument: object) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(SOURCE) and code.co_name not in COMPREHENSIONS:
-            calls.append(code.co_qualname)
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        outcome = invoke(f"sweep={tmp_path}", entry="report")
-    finally:
-        sys.setprofile(before)
-    assert "Runs on recall" in outcome.out
+    printed = []
+    calls = calls_of(lambda: printed.append(invoke(f"sweep={tmp_path}", entry="report").out))
+    assert "Runs on recall" in printed[0]
     assert len(calls) <= 350  # hundreds, where a sweep takes thousands
     assert not loaded
 

@@ -1,6 +1,7 @@
 """Configuration folders and the choices of their groups."""
 
 import logging
+import os
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -76,16 +77,20 @@ def generated_choices(group: str) -> dict[str, Path]:
 
 
 def find_generated_choice(group: str, name: str) -> Path | None:
-    """Return the file of one of the `generated_choices`, None without one; of all tables, only its own is parsed."""
-    return find_generated_choices(group, [name]).get(name)
+    """Return the file of one of the `generated_choices`, None if there is none. Nothing else is listed or parsed."""
+    if group in ("experiment", tables.COLUMN):
+        return find_rows(group, [name]).get(name)
+    if group == SMALL and "/small/" in name:
+        return find_generated_choice(*name.split("/small/", 1))
+    if group == "sweep":
+        return find_file(tables.GROUP, name)
+    if group == "model" and not name.startswith("_"):
+        return find_file(group, name) or find_file("cell", name)
+    return find_file(group, name) if group in ("model", "cell", "task") else None
 
 
-def find_generated_choices(group: str, names: Iterable[str]) -> dict[str, Path]:
-    """Return the files of those `generated_choices` that exist, by name; of all tables, only theirs are parsed."""
-    if group not in ("experiment", tables.COLUMN):
-        names = [name for name in names if group != SMALL or "/small/" in name]  # most commands have no debug=small
-        files = generated_choices(group) if names else {}
-        return {name: files[name] for name in names if name in files}
+def find_rows(group: str, names: Iterable[str]) -> dict[str, Path]:
+    """Return the files of the choices of `experiment` or `column` that exist, by name. No other table is parsed."""
     found: dict[str, Path] = {}
     for file, own in tables.that_may_have(names, config_folders()).items():
         try:
@@ -124,11 +129,18 @@ def find_config(group: str, name: str) -> Path:
     Raises:
         UserError: the choice is of a table that cannot be used.
     """
-    candidates = [folder / group / f"{name}.yaml" for folder in config_folders()]
-    found = next((file for file in candidates if file.is_file()), None) or find_generated_choice(group, name)
+    found = find_file(group, name) or find_generated_choice(group, name)
     if found is None and (fault := find_table_error(group, name)):
         raise fault
-    return found or candidates[0]
+    return found or Path(CONFIG_PATH, group, f"{name}.yaml")
+
+
+def find_file(group: str, name: str) -> Path | None:
+    """Return the file of a choice in the folders of a group, Gyral's own first, None if there is none."""
+    for folder in config_folders():
+        if os.path.isfile(file := folder / group / f"{name}.yaml"):
+            return file
+    return None
 
 
 def find_table_error(group: str, name: str) -> UserError | None:
@@ -201,7 +213,7 @@ def _with_options(node: DictConfig, group: str) -> DictConfig:
     for entry in node.get("defaults", []):
         if isinstance(entry, DictConfig):
             given.update(str(key).partition("@")[2] for key in entry)
-        elif entry in generated_choices(group):
+        elif find_generated_choice(group, str(entry)):
             given.update(map(str, load_choice(group, entry)))
     options = constructor_defaults(node._target_)
     own = {str(key): value for key, value in node.items_ex(resolve=False)}
@@ -210,12 +222,6 @@ def _with_options(node: DictConfig, group: str) -> DictConfig:
         first.setdefault("_partial_", True)  # a model calls the constructor with the size of the cell's inputs
     added = {key: own.get(key, value) for key, value in options.items() if key in own or key not in given}
     return OmegaConf.create(first | added | own)
-
-
-def config_files(group: str) -> dict[str, Path]:
-    """Return the file of each choice of a group, as `find_config` does for one."""
-    found = generated_choices(group) | _files(group)
-    return {name: path for name, path in found.items() if not name.rpartition("/")[2].startswith("_")}
 
 
 def _files(group: str) -> dict[str, Path]:
@@ -233,7 +239,8 @@ def groups() -> list[str]:
 
 def choices(group: str) -> list[str]:
     """Return the names that a group has on the command line; files that begin with an underscore are private."""
-    return sorted(config_files(group))
+    names = {*generated_choices(group), *_files(group)}
+    return sorted(name for name in names if not name.rpartition("/")[2].startswith("_"))
 
 
 def list_choices(group: str) -> str:

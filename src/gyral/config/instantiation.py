@@ -16,14 +16,13 @@ from functools import partial
 from inspect import Parameter
 from typing import Any, get_args
 
-from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from gyral.config.errors import allocation, place_in_own_code
-from gyral.config.plain import map_texts
+from gyral.config.plain import WITH_TEXTS, map_texts
 from gyral.config.roles import OTHERS, REQUIRED, SECTIONS
 from gyral.config.trust import GROUPS, find_object, known_names
 from gyral.core.errors import OptionError, UserError, one_line, suggest_name
@@ -51,12 +50,11 @@ def make(config: DictConfig, key: str, **arguments: Any) -> Any:
     if node is None or (OmegaConf.is_dict(node) and not node):
         return None
     check_target(node, key)
-    check_section(node, key)
-    if node.get("_partial_") and key not in FACTORIES:
+    section = check_section(node, key)
+    if section.get("_partial_") and key not in FACTORIES:
         raise OptionError(f"{key}._partial_", "true", "must be left out: the object is made at once")
-    section: Any = map_texts(OmegaConf.to_container(node, resolve=True), _as_path)
     with located(config, key):
-        factory: partial[Any] = build(section | {"_partial_": True})
+        factory: partial[Any] = _build(section | {"_partial_": True})
         return factory if key in FACTORIES else factory(**arguments)
 
 
@@ -71,18 +69,18 @@ def _as_path(value: str) -> str:
     return value
 
 
-def build(value: Any) -> Any:
-    """Return the object that plain values describe, in the form of Hydra's `instantiate`.
+def _build(value: Any) -> Any:
+    """Return the object that plain containers describe, in the form of Hydra's `instantiate`.
 
     `instantiate` itself turns values into configurations again and so evaluates texts that hold `${…}`.
     """
+    if isinstance(value, str):
+        return _as_path(value) if value.startswith("~") or not value.isascii() else value
     if isinstance(value, list):
-        return [build(item) for item in value]
-    if not isinstance(value, dict):
-        return value
+        return [_build(item) if isinstance(item, WITH_TEXTS) else item for item in value]
     inner = {name: item for name, item in value.items() if name not in SPECIAL}
-    if value.get("_recursive_", True):
-        inner = {name: build(item) for name, item in inner.items()}
+    change = _build if value.get("_recursive_", True) else partial(map_texts, change=_as_path)
+    inner |= {name: change(item) for name, item in inner.items() if isinstance(item, WITH_TEXTS)}
     if "_target_" not in value:
         return inner
     factory = partial(find_object(value["_target_"]), *inner.pop("_args_", ()), **inner)
@@ -98,10 +96,7 @@ def located(config: DictConfig, key: str) -> Iterator[None]:
     """
     try:
         yield
-    except Exception as raised:
-        error: BaseException = raised
-        while isinstance(error, InstantiationException) and error.__cause__:
-            error = error.__cause__
+    except Exception as error:
         if isinstance(error, OptionError) and error.option.partition(".")[0] not in SECTIONS:
             section = _find_section(config, key, error)
             reason = _with_null(error.reason, _hint_of(OmegaConf.select(config, section), error.option))
@@ -151,46 +146,42 @@ def check_target(node: Any, key: str) -> None:
         raise OptionError(f"{key}._target_", "null", DOTTED)
 
 
-def check_section(node: DictConfig, key: str) -> None:
-    """Check the options of a section and of the sections in it against the signatures of their targets.
+def check_section(node: DictConfig | dict[Any, Any], key: str) -> Any:
+    """Check options of a section and of sections in it by the signatures of their targets; return it as plain values.
 
     Raises:
         OptionError: a target that cannot be imported, an option that it does not have, or a value of the wrong type.
     """
-    for name in node:  # not a text in a dictionary of numbers, such as {0: 2}
-        if isinstance(node[name], DictConfig):
-            check_section(node[name], f"{key}.{name!s}")
-    if "_target_" not in node:
-        return
-    known = parameters_of(_find_target(node["_target_"], f"{key}._target_"))
+    is_plain = isinstance(node, dict)
+    values: Any = node if is_plain else OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+    for name, value in values.items():
+        if isinstance(value, dict):
+            check_section(value, f"{key}.{name}")
+    if "_target_" not in values:
+        return values
+    known = parameters_of(_find_target(values["_target_"], f"{key}._target_"))
     parameters, is_complete = known or {}, known is not None and not is_open(known)
-    values: Any = OmegaConf.to_container(node, resolve=True)
-    for name, value in ((str(name), value) for name, value in values.items() if not str(name).startswith("_")):
+    for name in [name for name in values if not str(name).startswith("_")]:
+        option, value = f"{key}.{name}", values[name]
+        hint = parameters[name].annotation if name in parameters else Parameter.empty
         if is_complete and name not in parameters:
-            hint = suggest_name(name, list(parameters))
-            allowed = f"allowed: {', '.join(parameters) or 'none'}"
-            raise OptionError(f"{key}.{name}", value, f"no such option; {hint}{allowed}")
-        if not isinstance(value, dict):
-            _check_value(f"{key}.{name}", value, parameters[name].annotation if name in parameters else Any)
-
-
-def _check_value(option: str, value: Any, hint: Any) -> None:
-    """Check the value of an option against the type hint of its parameter."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise OptionError(option, value, "must be a finite number")
-    if hint is Parameter.empty or isinstance(hint, str):
-        return
-    try:
-        adapter = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
-    except PydanticUserError:
-        return  # not a type of plain values
-    try:
-        adapter.validate_python(value, strict=isinstance(value, bool | str))
-    except ValidationError as error:
-        first = error.errors()[0]
-        reason = re.sub(r"^(Input|String) should|^Value error, must", "must", first["msg"])
-        is_of_item = any(isinstance(part, int) for part in first["loc"])
-        raise OptionError(option, value, reason if is_of_item else _with_null(reason, hint)) from None
+            guess = suggest_name(str(name), list(parameters))
+            raise OptionError(option, value, f"no such option; {guess}allowed: {', '.join(parameters) or 'none'}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise OptionError(option, value, "must be a finite number")
+        if isinstance(value, dict) or isinstance(hint, str) or hint is Parameter.empty:
+            continue
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(hint, config={"arbitrary_types_allowed": True})
+            adapter.validate_python(value, strict=isinstance(value, bool | str))
+        except PydanticUserError:
+            continue  # not a type of plain values
+        except ValidationError as error:
+            first = error.errors()[0]
+            reason = re.sub(r"^(Input|String) should|^Value error, must", "must", first["msg"])
+            is_of_item = any(isinstance(part, int) for part in first["loc"])
+            raise OptionError(option, value, reason if is_of_item else _with_null(reason, hint)) from None
+    return values
 
 
 def _with_null(reason: str, hint: Any) -> str:

@@ -17,6 +17,7 @@ from gyral.config.groups import (
     CHOSEN,
     CONFIG_PATH,
     config_folders,
+    find_file,
     find_generated_choice,
     groups,
     load_choice,
@@ -160,6 +161,4 @@ def _fault_of_default(group: str, key: str | None, value: Any) -> str | None:
 
 def _exists(path: str) -> bool:
     group, _, name = path.partition("/")
-    if any((folder / f"{path}.yaml").is_file() for folder in config_folders()):
-        return True
-    return find_generated_choice(group, name) is not None
+    return (find_file(group, name) or find_generated_choice(group, name)) is not None

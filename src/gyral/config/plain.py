@@ -6,6 +6,7 @@ values of a run are evaluated once, when its configuration is composed. From the
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, ClassVar
 
 import yaml  # type: ignore[import-untyped]
@@ -16,6 +17,7 @@ from gyral.core.errors import one_line
 # The versions in C are fast. All of these read and write plain containers only.
 SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+WITH_TEXTS = (str, dict, list, tuple)  # the types of texts and of what may hold some
 
 
 class Loader(SafeLoader):
@@ -66,7 +68,7 @@ def plain_values(config: DictConfig) -> dict[str, Any]:
 
 def as_config(plain: dict[str, Any]) -> DictConfig:
     """Return plain values as a configuration in which no text is an interpolation. `plain_values` is the inverse."""
-    return OmegaConf.create(map_texts(plain, lambda text: re.sub(r"(\\*)\$\{", r"\1\1\\${", text)))
+    return OmegaConf.create(map_texts(plain, partial(re.sub, r"(\\*)\$\{", r"\1\1\\${")))
 
 
 def walk(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -81,12 +83,12 @@ def walk(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Return nested containers with every text changed, but not the keys."""
+    """Return a text, or a container with all texts in it, changed; keys stay as they are."""
+    if isinstance(value, str):
+        return change(value)
     if isinstance(value, dict):
-        return {key: map_texts(inner, change) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [map_texts(inner, change) for inner in value]
-    return change(value) if isinstance(value, str) else value
+        return value | {key: map_texts(inner, change) for key, inner in value.items() if isinstance(inner, WITH_TEXTS)}
+    return [map_texts(inner, change) if isinstance(inner, WITH_TEXTS) else inner for inner in value]
 
 
 def flatten(node: Any) -> list[tuple[str, Any]]:

@@ -10,13 +10,11 @@ from gyral.core.errors import ChoiceError, OptionError
 
 def check_integer(name: str, value: Any, minimum: int = 1, maximum: int | None = None) -> int:
     """Return `value` if it is an integer in [minimum, maximum], else raise `OptionError`."""
+    highest = math.inf if maximum is None else maximum
+    if isinstance(value, Integral) and not isinstance(value, bool) and minimum <= int(value) <= highest:
+        return int(value)  # of NumPy's types, too
     allowed = f"an integer ≥ {minimum}" if maximum is None else f"an integer from {minimum} to {maximum}"
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise OptionError(name, value, f"must be {allowed}")
-    number = int(value)  # of NumPy's types, too
-    if number < minimum or (maximum is not None and number > maximum):
-        raise OptionError(name, value, f"must be {allowed}")
-    return number
+    raise OptionError(name, value, f"must be {allowed}")
 
 
 def check_integers(name: str, value: Any, minimum: int = 1, count: int | None = None) -> list[int]:
@@ -51,16 +49,15 @@ def check_real(
     below: float = math.inf,
 ) -> float:
     """Return `value` as a float if it is a finite number within the bounds, else raise `OptionError`."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if is_number and math.isfinite(value) and minimum <= value <= maximum and above < value < below:
+        return float(value)
     bounds = [
         f"{sign} {bound:g}"
         for sign, bound in (("≥", minimum), (">", above), ("≤", maximum), ("<", below))
         if math.isfinite(bound)
     ]
-    allowed = " ".join(["a finite number", " and ".join(bounds)]).strip()
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (is_number and math.isfinite(value) and minimum <= value <= maximum and above < value < below):
-        raise OptionError(name, value, f"must be {allowed}")
-    return float(value)
+    raise OptionError(name, value, " ".join(["must be a finite number", " and ".join(bounds)]).strip())
 
 
 def check_boolean(name: str, value: Any) -> bool:

@@ -1,6 +1,7 @@
 """Parameters of classes and functions."""
 
 from inspect import Parameter, isclass, signature
+from operator import attrgetter
 from typing import Any
 
 
@@ -16,7 +17,7 @@ def parameters_of(function: Any) -> dict[str, Parameter] | None:
     parameters = (_signature(function.data_class) or {}) if hasattr(function, "data_class") else {}
     for owner in owners:
         own = dict(list((_signature(vars(owner)["__init__"]) or {}).items())[1:])  # without self
-        parameters |= {name: parameter for name, parameter in own.items() if name not in parameters}
+        parameters |= own | parameters
         if not is_open(own):
             return {name: each for name, each in parameters.items() if each.kind is not Parameter.VAR_KEYWORD}
     return parameters
@@ -24,7 +25,7 @@ def parameters_of(function: Any) -> dict[str, Parameter] | None:
 
 def is_open(parameters: dict[str, Parameter]) -> bool:
     """Return whether a function takes options of any name, as `**options` does."""
-    return Parameter.VAR_KEYWORD in [parameter.kind for parameter in parameters.values()]
+    return Parameter.VAR_KEYWORD in map(attrgetter("kind"), parameters.values())
 
 
 def _signature(function: Any) -> dict[str, Parameter] | None:

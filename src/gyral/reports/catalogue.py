@@ -8,14 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gyral.config.groups import (
-    choices,
-    find_generated_choice,
-    find_generated_choices,
-    generated_choices,
-    load_table,
-    warn_skipped,
-)
+from gyral.config.groups import choices, find_generated_choice, find_rows, generated_choices, load_table, warn_skipped
 from gyral.config.overrides import combine, undefer_option, values_of_text
 from gyral.config.roles import PROCESS, role_of
 from gyral.config.tables import COLUMN, PROTOCOL
@@ -173,7 +166,7 @@ def named() -> tuple[Sweep, ...]:
 
 def containing(experiments: Iterable[str | None]) -> tuple[Sweep, ...]:
     """Return the sweeps of the tables that have one of these experiments, as `named` does."""
-    files = find_generated_choices("experiment", {experiment for experiment in experiments if experiment}).values()
+    files = find_rows("experiment", {experiment for experiment in experiments if experiment}).values()
     return _usable({file.stem for file in files})
 
 
