@@ -43,7 +43,12 @@ def texts_in(config: Any) -> Iterator[str]:
     """Yield the keys of the options of a configuration that are known to be texts or paths."""
     options = texts.Options([], TRAIN)
     vars(options)["_config"] = OmegaConf.create(config)
-    yield from (key for key, value in walk(config) if not key.endswith("_") and options.is_text(key))
+    others = (bool, int, float, dict)  # what no text or path has as its default
+    yield from (
+        key
+        for key, value in walk(config)
+        if not isinstance(value, others) and not key.endswith("_") and options.is_text(key)
+    )
 
 
 def all_texts() -> dict[str, Any]:

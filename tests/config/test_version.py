@@ -8,7 +8,7 @@ import pytest
 import gyral
 from gyral import __main__ as program
 from gyral.core import commands
-from tests.helpers.running import ENTRIES, invoke, spawn
+from tests.helpers.running import ENTRIES, invoke
 
 VERSION = f"gyral {commands.version()}\n"
 
@@ -23,7 +23,6 @@ def test_every_command_prints_the_version_of_gyral(entry: str) -> None:
 
 def test_the_version_equals_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"gyral {gyral.__version__}\n" == VERSION
-    assert spawn("-m", "src.train", "--version").out == VERSION
 
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)

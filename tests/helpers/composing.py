@@ -14,7 +14,7 @@ import omegaconf
 import pytest
 from hydra._internal import config_loader_impl, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
 from hydra._internal.defaults_list import DefaultsList, Overrides
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.plugins.config_source import ConfigResult
@@ -51,6 +51,7 @@ def each_once() -> Iterator[None]:
         patch.setattr(config_loader_impl, "create_defaults_list", list_once)
         patch.setattr(defaults_list, "_create_interpolation_map", map_if_needed)
         patch.setattr(ConfigRepository, "load_config", load_choice_once)
+        patch.setattr(CachingConfigRepository, "__init__", share_sources)
         patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", compose_once)
         patch.setattr(omegaconf.base, "parse", parse_interpolation)
         patch.setattr(DictConfig, "__deepcopy__", copy_by_pickle)
@@ -93,6 +94,11 @@ def map_if_needed(overrides: Overrides, entries: list[Any], self_added: bool) ->
     if any(entry.is_interpolation() for entry in entries):
         return create_interpolation_map(overrides, entries, self_added)
     return None
+
+
+def share_sources(caching: Any, delegate: Any) -> None:
+    """Begin a repository with a cache: it makes sources of its own if it needs others, and sources have no state."""
+    caching.delegate, caching.cache = copy.copy(delegate), {}
 
 
 def load_choice_once(repo: ConfigRepository, config_path: str) -> ConfigResult | None:
