@@ -1,4 +1,4 @@
-"""Layers support parametrizations of the weights of their cells, and refuse hooks of cells in one line."""
+"""Layers call the hooks of their cells once for a sequence, and support what computes the weights of their cells."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
 
+import gyral
 from gyral.cells.base import RecurrentCell
-from gyral.cells.fs_rnn import FSRNNCell
 from gyral.cells.gru import GRUCell
 from gyral.cells.lstm import LSTMCell
 from gyral.cells.rum import RUMCell
@@ -43,26 +43,52 @@ class Mask(nn.Module):
         return weight * self.mask
 
 
+KINDS: dict[str, Callable[..., Any]] = {
+    "spectral_norm": parametrizations.spectral_norm,
+    "weight_norm": parametrizations.weight_norm,
+    "orthogonal": parametrizations.orthogonal,
+    # these compute the weight in a hook
+    "spectral_norm of torch.nn.utils": spectral_norm,
+    "weight_norm of torch.nn.utils": weight_norm,
+    "prune of torch.nn.utils": partial(prune.l1_unstructured, amount=0.5),
+}
+HOOKS = [kind for kind in KINDS if "utils" in kind]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
 @every_run
-@every_cell
-@for_each("kind", ["spectral_norm", "weight_norm", "orthogonal"])
-def test_a_parametrized_weight_is_the_one_that_the_layer_reads_in_training(kind: str, name: str, backend: str) -> None:
-    model = Recurrent(CELLS[name], X, backend=backend).double()
-    weight = holder(model.cells[0])
-    getattr(parametrizations, kind)(*weight)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+@for_each("name", [*CELLS, "GRU"])
+@for_each("kind", KINDS)
+def test_a_computed_weight_is_the_one_that_the_layer_reads_in_training(kind: str, name: str, backend: str) -> None:
+    def make(backend: str) -> tuple[Any, tuple[nn.Module, str]]:
+        if name == "GRU":
+            layer = gyral.GRU(X, N, backend=backend, dtype=torch.float64)
+            return layer, (layer, "weight_hh_l0")
+        network = Recurrent(CELLS[name], X, backend=backend).double()
+        return network, holder(network.cells[0])
+
+    model, weight = make(backend)
+    KINDS[kind](*weight)
     inputs = torch.randn(STEPS, BATCH, X, dtype=torch.float64)
+    if name == "gru" and kind in HOOKS:  # of a module that the fused path does not call
+        with pytest.raises(UserError, match=rf"^TorchLayer within GRUCell: layers do not support {kind} there; use "):
+            model(inputs)
+        return
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    first = getattr(*weight).detach().clone()
     for _ in range(2):
         outputs, _ = model.train()(inputs)
         optimizer.zero_grad()
         outputs.square().sum().backward()
         optimizer.step()
     model.eval()
-    plain = Recurrent(CELLS[name], X, backend="reference").double()
-    plain.load_state_dict({k: v for k, v in model.state_dict().items() if "parametrizations" not in k}, strict=False)
+    outputs, _ = model(inputs)
+    assert not torch.equal(getattr(*weight), first)
+    plain, other = make("reference")
+    plain.load_state_dict(model.state_dict(), strict=False)
     with torch.no_grad():
-        getattr(*holder(plain.cells[0])).copy_(getattr(*weight))
-        torch.testing.assert_close(model(inputs)[0], plain(inputs)[0])
+        getattr(*other).copy_(getattr(*weight))
+    torch.testing.assert_close(outputs, plain(inputs)[0])
 
 
 @every_run
@@ -84,60 +110,62 @@ def test_masked_weights_stay_zero_in_training(name: str, backend: str) -> None:
         assert not changed[mask == 0].any()
 
 
-REPLACED: dict[str, tuple[Callable[..., Any], str]] = {
-    "spectral_norm": (spectral_norm, r"torch\.nn\.utils\.parametrizations\.spectral_norm"),
-    "weight_norm": (weight_norm, r"torch\.nn\.utils\.parametrizations\.weight_norm"),
-    "prune": (
-        partial(prune.l1_unstructured, amount=0.5),
-        r"torch\.nn\.utils\.parametrize\.register_parametrization with a module that multiplies by the mask",
-    ),
-}
-
-
-@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
 @every_run
-@every_cell
-@for_each("kind", REPLACED)
-def test_weights_that_a_hook_computes_are_refused_with_their_replacement(kind: str, name: str, backend: str) -> None:
-    model = Recurrent(CELLS[name], X, backend=backend)
-    apply, replacement = REPLACED[kind]
-    apply(*holder(model.cells[0]))
-    message = rf"^{type(model.cells[0]).__name__}: layers do not support {kind} of torch\.nn\.utils; use {replacement}$"
-    with pytest.raises(UserError, match=message):
-        model(torch.randn(STEPS, BATCH, X))
-
-
-REGISTER = (
-    "register_forward_hook",
-    "register_forward_pre_hook",
-    "register_full_backward_hook",
-    "register_full_backward_pre_hook",
-)
-
-
-@every_run
-@for_each("register", REGISTER)
-def test_hooks_of_cells_are_refused_and_those_of_the_network_called(register: str, backend: str) -> None:
-    model = Recurrent(CELLS["rum"], X, backend=backend)
+def test_hooks_of_cells_are_called_once_for_a_sequence(backend: str) -> None:
+    layer = gyral.RUM(X, N, bidirectional=True, backend=backend)
     inputs = torch.randn(STEPS, BATCH, X, requires_grad=True)
-    handle = getattr(model.cells[0], register)(lambda *_: None)
-    with pytest.raises(UserError, match=r"^RUMCell: a layer calls no hooks of its cells; register them on the layer$"):
-        model(inputs)
-    handle.remove()
-    called: list[Any] = []
-    getattr(model, register)(lambda *arguments: called.append(arguments))
-    model(inputs)[0].sum().backward()
-    assert len(called) == 1
+    lengths = torch.tensor([STEPS, 2])
+    plain = layer(inputs, lengths=lengths)[0]
+    called: list[tuple[str, Any]] = []
+    forward, backward = layer.cells
+    assert isinstance(forward, RUMCell)
+
+    def note(name: str, tensors: Any) -> None:
+        called.append((name, tuple(tensors[0].shape)))
+
+    handles = [
+        forward.register_forward_pre_hook(lambda _, given: note("before", given)),
+        forward.register_forward_hook(lambda _, given, result: note("after", result)),
+        forward.register_full_backward_hook(lambda _, into, of: note("backward", into)),
+        layer.register_forward_hook(lambda *_: note("layer", inputs)),
+    ]
+    outputs, _ = layer(inputs, lengths=lengths)
+    assert torch.equal(outputs, plain)
+    outputs.sum().backward()
+    whole = STEPS, BATCH, X
+    assert called == [("before", whole), ("after", (*whole[:2], N)), ("layer", (BATCH, X)), ("backward", whole)]
+    for handle in handles:
+        handle.remove()
+    backward.register_forward_hook(lambda _, given, result: (torch.zeros_like(result[0]), result[1]))
+    outputs, _ = layer(inputs, lengths=lengths)
+    assert torch.equal(outputs[..., :N], plain[..., :N])
+    assert not outputs[..., N:].any()
 
 
-def test_hooks_of_modules_within_a_cell_are_refused() -> None:
-    model = Recurrent(partial(FSRNNCell, hidden_size=N, fast=LSTMCell, slow=LSTMCell), X)
-    handle = model.cells[0].slow.register_forward_hook(lambda *_: None)
-    inputs = torch.randn(STEPS, BATCH, X)
-    with pytest.raises(UserError, match=r"^LSTMCell within FSRNNCell: a layer calls no hooks of its cells; register"):
-        model(inputs)
+class Hooks:
+    """Stands for the class of opacus that registers its methods."""
+
+    __module__ = "opacus.grad_sample.grad_sample_module"
+
+    def capture_activations(self, *_: Any) -> None:
+        """Keep the inputs of a module."""
+
+
+@every_run
+def test_hooks_within_cells_are_ignored_unless_gradients_or_weights_depend_on_them(backend: str) -> None:
+    layer = gyral.FSRNN(X, N, fast=LSTMCell, slow=LSTMCell, backend=backend)
+    slow, inputs = layer.cells[0].slow, torch.randn(STEPS, BATCH, X)
+    handle = slow.register_forward_hook(lambda *_: None)
+    expected = layer(inputs)[0]
     handle.remove()
-    model(inputs)
+    handle = slow.register_forward_hook(Hooks().capture_activations)
+    with pytest.raises(UserError, match=r"^FSRNN: layers do not support opacus, .*; use torch\.func\.vmap of "):
+        layer(inputs)
+    handle.remove()
+    assert torch.equal(layer(inputs)[0], expected)
+    prune.l1_unstructured(slow.layer, "weight_hh_l0", 0.5)
+    with pytest.raises(UserError, match=r"^TorchLayer within FSRNNCell: layers do not support prune of "):
+        layer(inputs)
 
 
 def test_hooks_of_a_cell_that_is_called_itself_work_as_in_torch() -> None:

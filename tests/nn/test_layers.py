@@ -56,11 +56,12 @@ def test_a_layer_is_the_loop_over_its_cell(name: str) -> None:
     layer_class, options = LAYERS[name], OPTIONS.get(name, {})
     assert layer_class.cell_class.__name__ == f"{name}Cell"
     torch.manual_seed(1)
-    layer = layer_class(X, N, 2, True, True, 0.3, True, backend="reference", **options)  # as torch.nn.GRU
+    size = {"num_layers": 2, "batch_first": True, "bidirectional": True}
+    layer = layer_class(X, N, **size, dropout=0.3, backend="reference", **options)
     torch.manual_seed(1)
     factory = partial(layer_class.cell_class, hidden_size=N, **options)
     loop = Recurrent(factory, X, 2, True, 0.3, batch_first=True, backend="reference")
-    assert all(torch.equal(value, loop.state_dict()[key]) for key, value in layer.state_dict().items())
+    assert all(torch.equal(*pair) for pair in zip(layer.parameters(), loop.parameters(), strict=True))
     inputs = torch.randn(BATCH, STEPS, X)
     torch.manual_seed(2)
     outputs, _ = layer(inputs)
@@ -340,12 +341,17 @@ def test_a_layer_has_the_arguments_of_torch_and_the_options_of_its_cell_with_the
     parameters = inspect.signature(layer_class).parameters
     positional = [p for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     theirs = ["num_layers", "bias", "batch_first", "dropout", "bidirectional"]  # in the order of torch.nn.RNNBase
+    further = {"RNN": (1, "nonlinearity", "tanh"), "LSTM": (5, "proj_size", 0)}.get(name)
+    defaults = [inspect.signature(nn.RNNBase).parameters[t].default for t in theirs]
+    if further is not None:
+        theirs.insert(*further[:2])
+        defaults.insert(further[0], further[2])
     assert [p.name for p in positional] == ["input_size", "hidden_size", *theirs]
-    assert [p.default for p in positional[2:]] == [inspect.signature(nn.RNNBase).parameters[t].default for t in theirs]
+    assert [p.default for p in positional[2:]] == defaults
     own = {n: (p.default, p.annotation) for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
     of_cell = inspect.signature(layer_class.cell_class).parameters
     renamed = {"dropout": "cell_dropout"} if name == "FSRNN" else {}
-    expected = [p for n, p in of_cell.items() if n not in ("input_size", "hidden_size", "bias")]
+    expected = [p for n, p in of_cell.items() if n not in ("input_size", "hidden_size", "bias", "nonlinearity", "proj_size")]
     expected += [p for p in inspect.signature(layers.Layer).parameters.values() if p.kind is p.KEYWORD_ONLY]
     assert own == {renamed.get(p.name, p.name): (p.default, p.annotation) for p in expected}
     assert len(positional) + len(own) == len(parameters)
@@ -422,7 +428,7 @@ def test_the_example_in_the_docstring_runs(name: str) -> None:
 
 def test_an_option_with_the_name_of_one_of_the_layer_has_a_prefix() -> None:
     layer = make("FSRNN", num_layers=2, dropout=0.1, cell_dropout=0.2)
-    assert (layer.dropout.probability, layer.cells[0].dropout) == (0.1, 0.2)
+    assert (layer.dropout, layer.cells[0].dropout) == (0.1, 0.2)
 
 
 def test_a_subclass_may_define_its_constructor() -> None:

@@ -188,7 +188,7 @@ def test_dropout_acts_between_layers_in_training_alone(name: str, backend: str) 
         assert (model(inputs)[0] - outputs).abs().max() > 1e-3
 
         between = []
-        handle = model.dropout.register_forward_hook(lambda _, given, made: between.append((given[0], made)))
+        handle = model.sequence_dropout.register_forward_hook(lambda _, given, made: between.append((given[0], made)))
         last, _ = model(inputs)
         handle.remove()
     ((given, dropped),) = between

@@ -7,6 +7,9 @@ from gyral.core import CONF
 
 TARGET = re.compile(r"^_target_: *(gyral\.cells\.\w+)\.(\w+Cell)\b", re.MULTILINE)
 
+# Options that layers of `torch.nn` take by position, each after the argument that it follows there.
+FURTHER = {"num_layers": "nonlinearity", "bidirectional": "proj_size"}
+
 
 @cache
 def modules() -> dict[str, str]:

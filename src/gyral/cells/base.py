@@ -5,7 +5,7 @@ once, and `step` for one step. `gyral.nn.recurrent.Recurrent` runs it over a seq
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import unwrap
 from os.path import relpath
@@ -180,8 +180,15 @@ class RecurrentCell(MaskedModule, ABC):
         """Return the reason why a CUDA graph cannot record the cell, such as decisions on values, or None."""
         return None
 
-    def forward(self, inputs: Any, state: State | None = None) -> tuple[Tensor, State]:
-        """Take one step on inputs (B, X), from the initial state if `state` is None, as `torch.nn.GRUCell` does."""
+    def forward(
+        self, inputs: Any, state: State | None = None, *, run: Callable[..., tuple[Tensor, State]] | None = None
+    ) -> tuple[Tensor, State]:
+        """Take one step on inputs (B, X), from the initial state if `state` is None, as `torch.nn.GRUCell` does.
+
+        A layer calls a cell that has hooks with `run`, which computes the whole sequence (T, B, X), once for each.
+        """
+        if run is not None:
+            return run(inputs, state)
         batch_size = tree_leaves(inputs)[0].shape[0]
         if state is None:
             state = self.init_state(batch_size)

@@ -144,7 +144,7 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
         if self.initialization == "torch":
             return
         size = self.hidden_size
-        for name, parameter in self.layer.named_parameters():
+        for name, parameter in (weights := self.layer.stored()).items():
             if "weight" in name:  # a parametrized weight has a longer name
                 self._initialize_kernel(parameter)
             else:
@@ -152,7 +152,7 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
         if isinstance(self.norm_gates, LayerNorms):
             self.norm_gates.bias[1] = 1.0
         elif self.layer.bias:
-            self.layer.get_parameter("bias_ih_l0")[size : 2 * size] = 1.0
+            weights["bias_ih_l0"][size : 2 * size] = 1.0
 
     def _initialize_kernel(self, kernel: Tensor) -> None:
         """Draw W_ih, W_hh or W_hr."""

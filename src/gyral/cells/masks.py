@@ -35,7 +35,10 @@ class MaskedModule(nn.Module):
 
     Attributes:
         units: Number of units of the hidden vector that have a mask; N unless a cell sets another number.
+        holder: The layer that holds weights of the cell as its own, no part of the cell; None for most cells.
     """
+
+    holder: nn.Module | None = None
 
     def __init__(self, hidden_size: int, zoneout: float, recurrent_dropout: float) -> None:
         super().__init__()
@@ -120,6 +123,7 @@ def first_parameter(module: nn.Module) -> Tensor:
     for parameter in module._parameters.values():  # most cells have some of their own
         if parameter is not None:
             return parameter
+    module = getattr(module, "holder", None) or module
     found = _first_parameter(module)
     if found is not None:
         return found

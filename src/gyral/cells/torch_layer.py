@@ -1,5 +1,6 @@
 """Base class of the cells that `torch.nn` has as a layer: LSTM, GRU and RNN."""
 
+import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -30,20 +31,84 @@ def _supports_autocast(dtype: torch.dtype) -> bool:
     return not torch.backends.mkldnn.is_available() or compat.has_bfloat16_instructions()
 
 
-class TorchLayer(nn.RNNBase):
-    """A layer of `torch.nn`: its parameters and the functions of torch that compute it.
+class TorchLayer(nn.Module):
+    """The weights of a cell with the names of torch's layer, and the functions of torch that compute the layer.
 
-    It is not a subclass of `torch.nn.LSTM`, `GRU` or `RNN`: `torch.compile` does not support even their parameters.
+    A layer such as `gyral.GRU` holds the weights of its cells, under names such as `weight_hh_l1_reverse`. Reading and
+    setting `weight_hh_l0` of this module then reads and sets them there.
 
     Args:
         mode: "LSTM", "GRU", "RNN_TANH" or "RNN_RELU".
         input_size, hidden_size, bias, proj_size: As of torch.
+
+    Attributes:
+        names: The names of the weights here, with those in the module that holds them.
+        holder: The module that holds the weights, no part of this one; this one if None.
     """
+
+    holder: nn.Module | None = None
+
+    def __init__(self, mode: str, input_size: int, hidden_size: int, bias: bool = True, proj_size: int = 0) -> None:
+        super().__init__()
+        self.mode, self.input_size, self.hidden_size = mode, input_size, hidden_size
+        self.bias, self.proj_size = bias, proj_size
+        rows = hidden_size * {"LSTM": 4, "GRU": 3}.get(mode, 1)
+        self.weight_ih_l0 = nn.Parameter(torch.empty(rows, input_size))
+        self.weight_hh_l0 = nn.Parameter(torch.empty(rows, proj_size or hidden_size))
+        if bias:
+            self.bias_ih_l0 = nn.Parameter(torch.empty(rows))
+            self.bias_hh_l0 = nn.Parameter(torch.empty(rows))
+        if proj_size > 0:
+            self.weight_hr_l0 = nn.Parameter(torch.empty(proj_size, hidden_size))
+        self.names = {name: name for name in self._parameters}
+        self.reset_parameters()
+
+    def read(self) -> list[Tensor]:
+        """Return the weights; hooks and parametrizations may have computed them."""
+        holder = self.holder or self
+        return [getattr(holder, name) for name in self.names.values()]
+
+    def stored(self) -> dict[str, nn.Parameter]:
+        """Return the parameters by their names here, also those of which hooks or parametrizations compute weights."""
+        holder, found = self.holder or self, {}
+        here = {other: name for name, other in self.names.items()}
+        for path, parameter in holder.named_parameters():
+            weight, *further = path.removeprefix("parametrizations.").split(".")
+            if (name := here.get(weight.removesuffix("_orig"))) is not None:
+                found[".".join((name, *further))] = parameter
+        return found
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "names" not in state:  # of a layer that an earlier version has pickled, a subclass of `torch.nn.RNNBase`
+            state["names"] = {name: name for name in state.pop("_flat_weights_names")}
+            del state["_flat_weights"], state["_flat_weight_refs"]
+        super().__setstate__(state)
+
+    def reset_parameters(self) -> None:
+        """Draw all weights as torch does, uniform in ±1/√N."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in self.stored().values():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def __getattr__(self, name: str) -> Any:
+        holder = vars(self).get("holder")
+        if holder is None or name not in self.names:
+            return super().__getattr__(name)
+        return getattr(holder, self.names[name])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.holder is None or name not in self.names:
+            super().__setattr__(name, value)
+        else:
+            setattr(self.holder, self.names[name], value)
 
     @property
     def torch_name(self) -> str:
         """The name of torch's class."""
         return f"torch.nn.{self.mode.split('_')[0]}"
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}"
 
     def forward(
         self, inputs: Tensor, state: tuple[Tensor, ...], lengths: Tensor | None
@@ -53,8 +118,7 @@ class TorchLayer(nn.RNNBase):
         Returns:
             The outputs (T, B, N), and the leaves of the state after the last step of each sequence.
         """
-        # weights from the attributes, which parametrizations and hooks set
-        weights = [getattr(self, name) for name in self._flat_weights_names]
+        weights = self.read()
         function = getattr(torch, self.mode.lower())
         leaves = [leaf.unsqueeze(0).contiguous() for leaf in state]
         options = self.bias, 1, 0.0, self.training, False  # biases, one layer, no dropout, one direction
@@ -127,6 +191,26 @@ class TorchLayerCell(RecurrentCell):
         self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
         self.create_norms()
 
+    def lend_weights(self, holder: nn.Module, names: dict[str, str]) -> None:
+        """Let a layer hold the weights, under names that are given for the names in `layer`.
+
+        They are moved, unless the layer has them already.
+        """
+        for name, other in names.items():
+            if name in self.layer._parameters:
+                holder.register_parameter(other, self.layer._parameters.pop(name))
+        vars(self)["holder"] = holder
+        vars(self.layer).update(holder=holder, names=names)
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield the parameters with their names; also the weights that a layer holds."""
+        yield from super().named_parameters(prefix, recurse, remove_duplicate)
+        if recurse and self.holder is not None:
+            for name, parameter in self.layer.stored().items():
+                yield f"{prefix}{'.' * bool(prefix)}layer.{name}", parameter
+
     @abstractmethod
     def create_norms(self) -> None:
         """Create the layer normalizations, and parameters that the layer does not have."""
@@ -156,9 +240,14 @@ class TorchLayerCell(RecurrentCell):
 
     def _parameters_of(self, projection: str) -> tuple[Tensor, Tensor | None]:
         """Return the layer's weight and bias of the input projection ("ih") or the recurrent one ("hh")."""
-        layer = self.layer
-        weight: Any = getattr(layer, f"weight_{projection}_l0")
-        return weight, getattr(layer, f"bias_{projection}_l0") if layer.bias else None
+        layer: Any = self._modules["layer"]  # this, and reading a parameter from the dict, is no call of Python code
+        holder, names = self.holder or layer, layer.names
+        parameters, found = holder._parameters, []
+        for kind in ("weight", "bias") if layer.bias else ("weight",):
+            name = names[f"{kind}_{projection}_l0"]
+            parameter = parameters.get(name)
+            found.append(getattr(holder, name) if parameter is None else parameter)
+        return found[0], found[1] if layer.bias else None
 
     # ---------------------------------------------------------------- the fused path
 
@@ -189,8 +278,7 @@ class TorchLayerCell(RecurrentCell):
         for option in self.without_kernels:
             if getattr(self, option):
                 return f"the kernels have no {option}"
-        weight: Any = self.layer.weight_hh_l0
-        return gated.unsupported_reason(weight)
+        return gated.unsupported_reason(self._parameters_of("hh")[0])
 
     def _has_kernel(self) -> bool:
         if self.kernel_unsupported_reason() is None:

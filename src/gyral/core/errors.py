@@ -62,8 +62,8 @@ class UserError(ValueError):
         return printable(super().__str__())
 
 
-class OptionError(UserError):
-    """The value of an option is not allowed.
+class OptionError(UserError, TypeError):
+    """The value of an option is not allowed, or there is no such option: a ValueError or a TypeError for torch.
 
     The message is `<option>=<value>: <reason>`.
 
@@ -79,6 +79,14 @@ class OptionError(UserError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.option, self.value, self.reason)  # an exception is pickled with its message alone
+
+
+class InputError(ValueError, TypeError, RuntimeError):
+    """A layer was called on tensors that do not fit. The message is one line.
+
+    It is an error of each class that the layers of torch raise there: ValueError for another dtype or number of
+    dimensions, RuntimeError for other sizes.
+    """
 
 
 class ChoiceError(OptionError):

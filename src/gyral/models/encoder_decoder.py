@@ -277,6 +277,8 @@ def _layers(option: str, make: LayerFactory, kernels: Sequence[int] | None, num_
         try:
             layer: nn.Module = make(input_size, kernel_size=kernel_size)
         except TypeError as error:
+            if isinstance(error, OptionError):
+                raise
             raise OptionError(option, kernels, "must be null, because the cell has no kernel_size") from error
         return layer
 

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from gyral.cells.base import State
 from gyral.cells.inputs import StepInputs
-from gyral.core.errors import OptionError
+from gyral.core.errors import InputError, OptionError
 from gyral.ops.autograd import has_autocast
 from gyral.ops.compiler import is_traced
 
@@ -20,33 +20,33 @@ def check_inputs(inputs: Any, width: int, dtype: torch.dtype, batch_first: bool 
     """Return (T, B) of inputs (T, B, X), or of `StepInputs` or any structure of tensors with these leading dimensions.
 
     Raises:
-        ValueError: Inputs have another number of dimensions or columns.
-        TypeError: Inputs have another dtype than the parameters, outside autocast.
+        InputError: Inputs have another number of dimensions or columns, or another dtype than the parameters, outside
+            autocast.
     """
     first = values = inputs.values if isinstance(inputs, StepInputs) else inputs
     if isinstance(values, Tensor):
         if values.dim() != 3 or values.shape[2] != width:
             form = f"(B, T, {width})" if batch_first else f"(T, B, {width})"
-            raise ValueError(f"inputs have shape {tuple(values.shape)}, must have {form}")
+            raise InputError(f"inputs have shape {tuple(values.shape)}, must have {form}")
         check_dtype("inputs", values, dtype)
     if not isinstance(inputs, Tensor):
         first, *others = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)] or [torch.empty(())]
         if any(leaf.dim() < 2 for leaf in (first, *others)):
-            raise ValueError("inputs must be tensors with time and batch dimensions")
+            raise InputError("inputs must be tensors with time and batch dimensions")
         if any(leaf.shape[:2] != first.shape[:2] for leaf in others):
-            raise ValueError("all inputs must have the same number of steps and rows")
+            raise InputError("all inputs must have the same number of steps and rows")
     time, batch = (1, 0) if batch_first else (0, 1)
     return first.shape[time], first.shape[batch]
 
 
 def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype, like: str = "the parameters") -> None:
-    """Raise `TypeError` if a tensor has another dtype than what it must be like, outside autocast."""
+    """Raise `InputError` if a tensor has another dtype than what it must be like, outside autocast."""
     if tensor.dtype == dtype:
         return
     device = tensor.device.type
     is_autocast = has_autocast(device) and torch.is_autocast_enabled(device)
     if not (is_autocast and tensor.is_floating_point() and dtype.is_floating_point):
-        raise TypeError(f"{name} have dtype {tensor.dtype}, must have that of {like}, {dtype}")
+        raise InputError(f"{name} have dtype {tensor.dtype}, must have that of {like}, {dtype}")
 
 
 def check_device(device: Any) -> torch.device | None:
@@ -65,9 +65,9 @@ def check_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int, 
     """Return lengths (B,) as int64 on a device.
 
     Raises:
-        ValueError: They are not B integers from 0 to T.
+        InputError: They are not B integers from 0 to T.
     """
-    error = ValueError(f"lengths must be {batch_size} integers from 0 to {steps}")
+    error = InputError(f"lengths must be {batch_size} integers from 0 to {steps}")
     if not isinstance(lengths, Tensor):
         if any(isinstance(length, bool) or not isinstance(length, Integral) for length in lengths):
             raise error
@@ -86,13 +86,13 @@ def check_starts(
     """Return the argument `starts` as (T, B) on a device.
 
     Raises:
-        ValueError: It is not a bool tensor (T, B), or (B, T) with `batch_first`.
+        InputError: It is not a bool tensor (T, B), or (B, T) with `batch_first`.
     """
     shape = (batch_size, steps) if batch_first else (steps, batch_size)
     if not isinstance(starts, Tensor):
-        raise ValueError(f"starts is a {type(starts).__name__}, must be a bool tensor of shape {shape}")
+        raise InputError(f"starts is a {type(starts).__name__}, must be a bool tensor of shape {shape}")
     if starts.shape != shape or starts.dtype != torch.bool:
-        raise ValueError(
+        raise InputError(
             f"starts is a {starts.dtype} tensor of shape {tuple(starts.shape)}, must be a bool tensor of shape {shape}"
         )
     return (starts.transpose(0, 1) if batch_first else starts).to(device)
@@ -107,15 +107,15 @@ def check_state(state: Any, like: State, *leading: int) -> State:
         leading: Dimensions that the tensors have in place of the batch dimension of `like`.
 
     Raises:
-        TypeError: A tensor has another dtype than the initial state, outside autocast.
-        ValueError: The state has another number of tensors, or they have other shapes.
+        InputError: The state has another number of tensors, or they have other shapes, or another dtype than the
+            initial state, outside autocast.
     """
     expected, structure = tree_flatten(like)
     leaves = tree_leaves(state, is_leaf=lambda part: isinstance(part, dict))  # the order of its entries says nothing
     shapes = [(*leading, *leaf.shape[1:]) for leaf in expected]
     given = [tuple(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves]
     if given != shapes:
-        raise ValueError(f"state has tensors of shapes {_join(given)}, must have {_join(shapes)}")
+        raise InputError(f"state has tensors of shapes {_join(given)}, must have {_join(shapes)}")
     for leaf, one in zip(leaves, expected, strict=True):
         check_dtype("states", leaf, one.dtype, "the initial state")
     return tree_unflatten(leaves, structure)

@@ -35,7 +35,8 @@ class GraphedLoops:
     A graph is recorded at the first call, which takes as long as several calls without one, and keeps all memory of its
     forward and backward pass. A cell has at most `LIMIT` graphs. Beyond them the plain function runs, unless a graph
     was not in use for the last `PATIENCE` runs of the cell: it is then replaced. The plain function also runs for
-    shapes for which there is not enough memory, and where a compiler, another graph or a mode of torch records it.
+    shapes for which there is not enough memory, for weights that a hook computes, and where a compiler, another graph
+    or a mode of torch records it.
 
     A run overwrites what the backward pass of an earlier run of the same graph would read. That backward pass then
     runs its forward pass again, with the same random numbers. Second derivatives are those of the plain function.
@@ -55,10 +56,11 @@ class GraphedLoops:
 
     def run(self, function: Run, cell: RecurrentCell, *arguments: Any) -> tuple[Tensor, State]:
         """Return the outputs and the state that `function(cell, *arguments)` returns."""
-        if is_traced() or is_in_torch_dispatch_mode():
+        if is_traced() or is_in_torch_dispatch_mode() or _has_computed_weights(cell):
             return function(cell, *arguments)
         leaves, structure = tree_flatten(arguments)
-        inputs, parameters = [leaf for leaf in leaves if leaf is not None], list(cell.parameters())
+        holder = cell.holder or cell
+        inputs, parameters = [leaf for leaf in leaves if leaf is not None], list(holder.parameters())
         key = (
             function,
             cell.training,
@@ -68,7 +70,7 @@ class GraphedLoops:
             tuple((leaf.shape, leaf.dtype, leaf.device, leaf.requires_grad) for leaf in inputs),
             # a graph reads parameters and buffers where they were when it was recorded
             tuple((parameter.data_ptr(), parameter.requires_grad) for parameter in parameters),
-            tuple(buffer.data_ptr() for buffer in cell.buffers()),
+            tuple(buffer.data_ptr() for buffer in holder.buffers()),
         )
         own = self._cells.setdefault(id(cell), _CellGraphs(cell))
         own.runs += 1
@@ -111,7 +113,8 @@ class _Flat(nn.Module):
 
     def __init__(self, function: Run, cell: RecurrentCell, leaves: list[Tensor | None], structure: Any) -> None:
         super().__init__()
-        self.function, self.cell, self.structure = function, cell, structure
+        self.function, self.holder, self.structure = function, cell.holder or cell, structure
+        vars(self)["cell"] = cell  # the holder, or a part of it
         self.absent = [leaf is None for leaf in leaves]
         self.names = [name for name, _ in self.named_parameters()]
         self.state_structure: Any = None
@@ -126,6 +129,12 @@ class _Flat(nn.Module):
         output, final = self.function(self.cell, *tree_unflatten(leaves, self.structure))
         found, self.state_structure = tree_flatten(final)
         return output, *found
+
+
+def _has_computed_weights(cell: RecurrentCell) -> bool:
+    """Return whether a hook, as of `torch.nn.utils.prune`, computes a weight, in new memory at each call."""
+    modules = cell, *(each for each in (cell.holder,) if each is not None)
+    return any(isinstance(value, Tensor) for module in modules for value in vars(module).values())
 
 
 class _Graph:

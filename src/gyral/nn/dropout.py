@@ -93,21 +93,25 @@ def _reduce(module: nn.Module) -> Any:
     if any(len(each) != 1 or not isinstance(each[0], WeightDrop) for each in lists.values()):
         return module.__getstate__()  # raises the error of torch: other parametrizations cannot be pickled
     dropped = {name: each[0].probability for name, each in lists.items()}
-    state = {name: value for name, value in vars(module).items() if name not in ("_flat_weights", "_flat_weight_refs")}
-    state["_modules"] = {name: part for name, part in module._modules.items() if part is not lists}
-    state["_parameters"] = {**module._parameters, **{name: each.original for name, each in lists.items()}}
-    return _restore, (type(module).__bases__[0], state, dropped)
+    state = {
+        **vars(module),
+        "_modules": {name: part for name, part in module._modules.items() if part is not lists},
+        "_parameters": {**module._parameters, **{name: each.original for name, each in lists.items()}},
+    }
+    return _restored, (type(module).__bases__[0], dropped), state  # the state may contain the module
 
 
-def _restore(module_class: type[nn.Module], state: dict[str, Any], dropped: dict[str, float]) -> nn.Module:
-    """Undo `_reduce`."""
-    module = module_class.__new__(module_class)
-    vars(module).update(state)
-    if isinstance(module, nn.RNNBase):
-        module._init_flat_weights()
-    for name, probability in dropped.items():
-        _drop_weight(module, name, probability)
-    return module
+def _restored(module_class: type[nn.Module], dropped: dict[str, float]) -> nn.Module:
+    """Undo `_reduce`: return a module that drops weights as soon as its state is set."""
+
+    class Restored(module_class):  # type: ignore[misc, valid-type]
+        def __setstate__(self, state: dict[str, Any]) -> None:
+            self.__class__ = module_class  # type: ignore[assignment]
+            module_class.__setstate__(self, state)
+            for name, probability in dropped.items():
+                _drop_weight(self, name, probability)
+
+    return Restored.__new__(Restored)
 
 
 @contextmanager

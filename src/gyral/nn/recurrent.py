@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils.hooks import RemovableHandle
 
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.contract import make_cell
@@ -16,14 +17,13 @@ from gyral.cells.masks import first_parameter
 from gyral.core.cache import keep_compiler_cache_private
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.compat import is_compiler_failure
-from gyral.core.errors import OptionError
-from gyral.nn import arguments
+from gyral.core.errors import InputError, OptionError
+from gyral.nn import arguments, hooks
 from gyral.nn.arguments import map_leaves
 from gyral.nn.block import PreNormStack, stream_width
 from gyral.nn.choice import BACKENDS, ChoosesBackends, is_on_gpu, refuse
 from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.dropout import SequenceDropout, drop_weights, hold_dropped_weights
-from gyral.nn.hooks import refuse_hooks
 from gyral.nn.states import HasStates
 from gyral.nn.tracing import is_symbolic, record_call, refuse_script, scan_without_gradients
 from gyral.ops.autograd import NOTHING
@@ -74,6 +74,7 @@ class RecurrentBase(ChoosesBackends, HasStates):
     """
 
     returns_copies = True
+    _handles = -1  # number of hooks of this process at the last check
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class RecurrentBase(ChoosesBackends, HasStates):
         self.bidirectional = check_boolean("bidirectional", bidirectional)
         self.directions = 2 if bidirectional else 1
         self.batch_first = check_boolean("batch_first", batch_first)
-        self.dropout = SequenceDropout(dropout, locked_dropout)
+        self.sequence_dropout = SequenceDropout(dropout, locked_dropout)
         check_choice("backend", backend, BACKENDS)
         device = arguments.check_device(device)
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
@@ -116,13 +117,14 @@ class RecurrentBase(ChoosesBackends, HasStates):
         if len(set(map(id, cells))) < len(cells):
             raise ValueError("cell_factory returned the same cell twice, must return a new cell at each call")
         self.cells = nn.ModuleList(cells)
+        self.name_weights()
         self.output_size = width or sizes[-1]
         self.block: PreNormStack | None = None
         if block is not None and width is not None:
             with nullcontext() if device is None else torch.device(device):
-                self.block = PreNormStack(input_size, width, sizes[1:], self.dropout, block).to(dtype)
+                self.block = PreNormStack(input_size, width, sizes[1:], self.sequence_dropout, block).to(dtype)
         self.weight_drop = check_real("weight_drop", weight_drop, minimum=0, below=1)
-        if weight_drop > 0 and drop_weights(self.cells, weight_drop) == 0:
+        if weight_drop > 0 and drop_weights(self, weight_drop) == 0:
             reason = f"{type(cells[0]).__name__} has no weights weight_hh; must be 0"
             raise OptionError("weight_drop", weight_drop, reason)
 
@@ -146,6 +148,11 @@ class RecurrentBase(ChoosesBackends, HasStates):
     ) -> tuple[Tensor, Any]:
         """Run over whole sequences; see `Recurrent.forward`. The state has the form of `split_state`."""
         cells = self._cells()
+        # compilers cannot depend on the number, which is that of the next hook
+        if torch.compiler.is_compiling() or self._handles != RemovableHandle.next_id:
+            hooks.refuse_hooks(self, cells)
+            if not torch.compiler.is_compiling():
+                self._handles = RemovableHandle.next_id
         first = cells[0]
         parameter = first_parameter(first)
         width, device = first.input_size if self.block is None else self.input_size, parameter.device
@@ -165,13 +172,34 @@ class RecurrentBase(ChoosesBackends, HasStates):
         if steps == 0:
             outputs, final = self._empty_outputs(inputs), states
         else:
-            with hold_dropped_weights(self.cells) if is_dropping else NOTHING:
+            with hold_dropped_weights(self) if is_dropping else NOTHING:
                 outputs, final = self._run_rows(inputs, states, lengths, starts)
         found = outputs.transpose(0, 1) if self.batch_first else outputs, self.join_states(final)
         return arguments.copied(found) if self.returns_copies else found
 
+    @property
+    def dropout(self) -> float:
+        """The probability of dropout between layers, which may be set."""
+        probability: float = self.sequence_dropout.probability
+        return probability
+
+    @dropout.setter
+    def dropout(self, probability: float) -> None:
+        self.sequence_dropout.probability = check_real("dropout", probability, minimum=0, below=1)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        modules = state["_modules"]
+        if "dropout" in modules:  # of a network that an earlier version has pickled
+            state["_modules"] = {
+                {"dropout": "sequence_dropout"}.get(name, name): part for name, part in modules.items()
+            }
+        super().__setstate__(state)
+
     def __prepare_scriptable__(self) -> NoReturn:  # torch.jit.script calls it first
         refuse_script(self)
+
+    def name_weights(self) -> None:
+        """Give the weights names of this network, in place of `cells.0.…`; here they keep those."""
 
     def reset_parameters(self) -> None:
         """Reset the parameters of all cells; required after `to_empty`."""
@@ -219,14 +247,18 @@ class RecurrentBase(ChoosesBackends, HasStates):
             if self.block is not None:
                 outputs = self.block.normalize(first // self.directions, stream)
             elif first > 0:
-                outputs = self.dropout(outputs)
+                outputs = self.sequence_dropout(outputs)
             layer = []
             for direction in range(self.directions):
                 sequence = reverse(outputs, lengths) if direction else outputs
                 if structures[direction] is not None:
                     sequence = structures[direction]._replace(values=sequence)
                 index = first + direction
-                result, last = self._run(cells[index], sequence, state[index], lengths, resets[direction])
+                cell, given = cells[index], (sequence, state[index], lengths, resets[direction])
+                if cell._forward_pre_hooks or cell._forward_hooks or cell._backward_hooks or cell._backward_pre_hooks:
+                    result, last = hooks.call(self._run, cell, *given)
+                else:
+                    result, last = self._run(cell, *given)
                 layer.append(reverse(result, lengths) if direction else result)
                 final.append(last)
             outputs = torch.cat(layer, dim=-1) if len(layer) > 1 else layer[0]
@@ -241,7 +273,6 @@ class RecurrentBase(ChoosesBackends, HasStates):
         self, cell: RecurrentCell, inputs: Any, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         """Run one cell over (T, B, …) inputs."""
-        refuse_hooks(cell)
         backend, _, is_recorded = self._choose_backend(cell, starts is not None)
         if cell.recorded is not None:
             backend = "reference"
@@ -303,10 +334,9 @@ class Recurrent(RecurrentBase):
 
         Raises:
             OptionError: The backend does not support the cell on this device.
-            TypeError: Inputs or state have another dtype than the parameters, outside autocast.
-            UserError: A cell has hooks, which would never be called.
-            ValueError: Inputs, state, lengths or starts have another shape, lengths are not in [0, T], or an edge comes
-                from before the first step.
+            InputError: Inputs, state, lengths or starts have another shape, or inputs or state another dtype than the
+                parameters, outside autocast; lengths are not in [0, T]; or an edge comes from before the first step.
+            UserError: See `gyral.nn.hooks.refuse_hooks`.
         """
         if is_symbolic(inputs):
             return record_call(self, inputs, state, lengths, starts)
@@ -314,9 +344,9 @@ class Recurrent(RecurrentBase):
 
     def split_state(self, state: Any, batch_size: int) -> tuple[State, ...]:
         if not isinstance(state, tuple | list):
-            raise ValueError(f"state is a {type(state).__name__}, must be a tuple with one state for each cell")
+            raise InputError(f"state is a {type(state).__name__}, must be a tuple with one state for each cell")
         if len(state) != len(self.cells):
-            raise ValueError(f"state has {len(state)} entries, must have one for each of {len(self.cells)} cells")
+            raise InputError(f"state has {len(state)} entries, must have one for each of {len(self.cells)} cells")
         pairs = zip(state, self._initial_states(1), strict=True)
         return tuple(arguments.check_state(given, like, batch_size) for given, like in pairs)
 

@@ -16,6 +16,10 @@ from gyral.cells.docstrings import complete
 from gyral.core import PACKAGE
 
 HEAD = "# Written by gyral.nn.stubs when Gyral is installed.\n"
+BASES = (
+    "from gyral.nn.layers.base import Layer as Layer",
+    "from gyral.nn.layers.torch_weights import TorchWeights as TorchWeights",
+)
 BASE = PACKAGE / "nn" / "layers" / "base.py"
 
 
@@ -39,13 +43,14 @@ def layers() -> str:
     classes = {name: node for name, (node, _) in places.items()}
     shared = _arguments(classes["Layer"])
     assert shared is not None
-    imports, texts = {"from gyral.nn.layers.base import Layer as Layer, TorchWeights", *_imports(shared, trees[0])}, []
+    imports, texts = {*BASES, *_imports(shared, trees[0])}, []
     for name, cell in cells.layers().items():
         lineage = list(_lineage(cell, classes))
         owner, options = next((each, found) for each in lineage if (found := _arguments(each)))
         imports |= {f"from {cells.modules()[cell]} import {cell}", *_imports(options, places[owner.name][1])}
-        constructor = f"def __init__({ast.unparse(_with_options(shared, options))}) -> None: ..."
-        bases = "TorchWeights, Layer" if classes["TorchLayerCell"] in lineage else "Layer"
+        is_torch = classes["TorchLayerCell"] in lineage
+        constructor = f"def __init__({ast.unparse(_with_options(shared, options, is_torch))}) -> None: ..."
+        bases = "TorchWeights, Layer" if is_torch else "Layer"
         document, *further = (ast.get_docstring(each) or "" for each in lineage)
         has_state = any(isinstance(each, ast.ClassDef) and each.name == "State" for each in classes[cell].body)
         about = indent(complete(document, _names(options), further, has_state), "    ").strip()
@@ -71,7 +76,7 @@ def _names(arguments: ast.arguments) -> list[str]:
     return [argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)]
 
 
-def _with_options(shared: ast.arguments, of_cell: ast.arguments) -> ast.arguments:
+def _with_options(shared: ast.arguments, of_cell: ast.arguments, is_torch: bool) -> ast.arguments:
     """Return the arguments of `Layer` with the options of a cell, as `gyral.nn.layers.base` joins them."""
     joined = deepcopy(shared)
     common = _names(shared)
@@ -81,7 +86,14 @@ def _with_options(shared: ast.arguments, of_cell: ast.arguments) -> ast.argument
     for argument, default in zip((*of_cell.args, *of_cell.kwonlyargs), defaults, strict=True):
         if argument.arg not in ("self", "input_size", "hidden_size", "bias"):
             name = f"cell_{argument.arg}" if argument.arg in common else argument.arg
-            options.append(ast.arg(name, argument.annotation))
+            option = ast.arg(name, argument.annotation)
+            if is_torch and name in cells.FURTHER.values():
+                assert default is not None
+                place = 1 + next(index for index, each in enumerate(joined.args) if cells.FURTHER.get(each.arg) == name)
+                joined.defaults.insert(place - len(joined.args) + len(joined.defaults), default)
+                joined.args.insert(place, option)
+                continue
+            options.append(option)
             values.append(default)
     joined.kwonlyargs[:0], joined.kw_defaults[:0] = options, values
     joined.kwarg = of_cell.kwarg

@@ -61,7 +61,8 @@ class _Loop(nn.Module):
 
     def __init__(self, cell: RecurrentCell) -> None:
         super().__init__()
-        self.cell = cell
+        self.holder = cell.holder or cell  # with the weights
+        self.step = cell.scan_step
 
     def forward(self, *arguments: Any) -> tuple[Tensor, State]:
-        return scan(self.cell.scan_step, *arguments)
+        return scan(self.step, *arguments)

@@ -10,7 +10,8 @@ from typing import Any
 
 from gyral import cells
 from gyral.cells.torch_layer import TorchLayerCell
-from gyral.nn.layers.base import Layer, TorchWeights
+from gyral.nn.layers.base import Layer
+from gyral.nn.layers.torch_weights import TorchWeights
 
 # Layers that version 0.2 has pickled name these modules.
 for _former in ("convolution", "delta", "fast_slow", "fast_weights", "gated", "graph", "linear_attention", "memory",

@@ -1,22 +1,23 @@
 """The base class of the layers."""
 
 import inspect
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypedDict
 
 import torch
-from torch import Tensor, nn
-from torch.nn.utils import parametrize
+from torch import Tensor
+from torch.nn.utils.parametrize import type_before_parametrizations
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
 
+from gyral import cells
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.inputs import StepInputs
+from gyral.cells.torch_layer import TorchLayerCell
 from gyral.core.checks import check_boolean
-from gyral.core.errors import OptionError, UserError, suggest_name
+from gyral.core.errors import InputError, OptionError, UserError, suggest_name
 from gyral.core.signatures import is_open
 from gyral.nn.arguments import check_state, map_leaves
 from gyral.nn.layers.docstrings import complete_docstring
@@ -149,15 +150,21 @@ class Layer(RecurrentBase):
                 raise
             raise OptionError(own, error.value, error.reason) from error
 
+    def extra_repr(self) -> str:
+        return ", ".join([str(self.input_size), str(self.hidden_size), *self._shown])
+
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join([str(self.input_size), str(self.hidden_size), *self._shown])})"
+        return f"{type_before_parametrizations(self).__name__}({self.extra_repr()})"
 
     def forward(
         self,
-        inputs: Any,
+        inputs: Any = None,
         state: Any = None,
         lengths: Tensor | Sequence[int] | None = None,
         starts: Tensor | None = None,
+        *,
+        input: Any = None,
+        hx: Any = None,
     ) -> tuple[Any, Any]:
         """Run over whole sequences.
 
@@ -173,6 +180,7 @@ class Layer(RecurrentBase):
                 with T = 0, returns the state that it is given.
             starts: (T, B) bool, (B, T) with `batch_first`, or (T,) without batch dimension: True where a new segment of
                 a row begins, such as an episode or a document; see `gyral.nn.recurrent.Recurrent.forward`.
+            input, hx: The names of `inputs` and `state` in torch.
 
         Returns:
             The outputs (…, directions · output size of the cell) of the last layer, in the form of the inputs, and the
@@ -180,12 +188,15 @@ class Layer(RecurrentBase):
 
         Raises:
             OptionError: The backend does not support the cell on this device.
-            TypeError: Inputs or state have another dtype than the parameters, outside autocast.
-            UserError: A cell has hooks, which would never be called; register them on the layer. Or torch exports a
-                layer that is called on a `PackedSequence`.
-            ValueError: Inputs, state, lengths or starts have another shape, lengths are not in [0, T], or an edge comes
-                from before the first step.
+            InputError: Inputs, state, lengths or starts have another shape, or inputs or state another dtype than the
+                parameters, outside autocast; lengths are not in [0, T]; or an edge comes from before the first step.
+            UserError: torch exports a layer that is called on a `PackedSequence`; or see `gyral.nn.hooks.refuse_hooks`.
+            TypeError: There are no inputs, or two arguments for the inputs or the state.
         """
+        if input is not None or hx is not None or inputs is None:
+            inputs, state = _one_of(inputs=inputs, input=input), _one_of(state=state, hx=hx)
+            if inputs is None:
+                raise TypeError(f"{type(self).__name__}.forward() missing a required argument: 'inputs'")
         if is_symbolic(inputs):
             return record_call(self, inputs, state, lengths, starts)
         values = inputs.values if isinstance(inputs, StepInputs) else inputs
@@ -197,10 +208,10 @@ class Layer(RecurrentBase):
 
     def _run_unbatched(self, values: Tensor, inputs: Any, state: Any, lengths: Any, starts: Any) -> tuple[Tensor, Any]:
         if lengths is not None:
-            raise ValueError("lengths need inputs with a batch dimension")
+            raise InputError("lengths need inputs with a batch dimension")
         if values.shape[1] != self.input_size:
             width = self.input_size
-            raise ValueError(f"inputs have shape {tuple(values.shape)}, must have (T, B, {width}) or (T, {width})")
+            raise InputError(f"inputs have shape {tuple(values.shape)}, must have (T, B, {width}) or (T, {width})")
         batch = 0 if self.batch_first else 1
         if state is not None:
             checked = check_state(state, self.cells[0].init_state(1), len(self.cells))  # type: ignore[operator]
@@ -215,7 +226,7 @@ class Layer(RecurrentBase):
         self, packed: PackedSequence, given: Any, state: Any, lengths: Any, starts: Any
     ) -> tuple[PackedSequence, Any]:
         if lengths is not None:
-            raise ValueError("a PackedSequence has its own lengths; lengths must be None")
+            raise InputError("a PackedSequence has its own lengths; lengths must be None")
         if torch.compiler.is_exporting():
             name = type(self).__name__
             raise UserError(
@@ -255,6 +266,14 @@ class Layer(RecurrentBase):
         """Do nothing; for code that calls it on `torch.nn.GRU`."""
 
 
+def _one_of(**given: Any) -> Any:
+    """Return the value of an argument that has two names, or None."""
+    values = [value for value in given.values() if value is not None]
+    if len(values) > 1:
+        raise TypeError(f"{' and '.join(given)} are the same argument; only one of them may be given")
+    return values[0] if values else None
+
+
 def _named(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
     """Return the names of parameters, without `**options`."""
     return [name for name, each in parameters.items() if each.kind is not each.VAR_KEYWORD]
@@ -271,17 +290,23 @@ def _constructor(layer: type[Layer]) -> Callable[..., None]:
     """Return the constructor of a layer, with a signature that names the options of its cell."""
     signature = inspect.signature(Layer.__init__)
     *common, further = signature.parameters.values()
-    own = [one.replace(name=name, kind=one.KEYWORD_ONLY) for name, one in _options(layer.cell_class).items()]
+    own = {name: one.replace(name=name, kind=one.KEYWORD_ONLY) for name, one in _options(layer.cell_class).items()}
     first = [one.kind for one in common].index(further.KEYWORD_ONLY)
-    parameters = [*common[:first], *own, *common[first:]]
+    positional = []
+    for one in common[:first]:
+        positional.append(one)
+        if issubclass(layer.cell_class, TorchLayerCell) and (name := cells.FURTHER.get(one.name)) in own:
+            positional.append(own.pop(name).replace(kind=one.kind))
+    parameters = [*positional, *own.values(), *common[first:]]
     accepted = signature.replace(parameters=[*parameters, further])  # unknown options are an error of `Layer`
 
     def construct(self: Layer, *arguments: Any, **options: Any) -> None:
         try:
-            accepted.bind(self, *arguments, **options)
+            named = accepted.bind(self, *arguments, **options).arguments
         except TypeError as error:
             raise TypeError(f"{type(self).__name__}.__init__() {error}") from None
-        super(layer, self).__init__(*arguments, **options)
+        del named["self"]
+        super(layer, self).__init__(**named.pop(further.name, {}), **named)
 
     takes_any = is_open(dict(inspect.signature(layer.cell_class).parameters))
     shown = accepted if takes_any else signature.replace(parameters=parameters)
@@ -303,89 +328,3 @@ def _show(value: Any) -> str:
         parts = [_show(value.func), *map(_show, value.args), *(f"{k}={_show(v)}" for k, v in value.keywords.items())]
         return f"partial({', '.join(parts)})"
     return repr(value)
-
-
-WEIGHT = re.compile(r"(?P<name>(weight_(ih|hh|hr)|bias_(ih|hh))_l)(?P<layer>\d+)(?P<backward>_reverse)?")
-
-
-class TorchWeights(nn.Module):
-    """Gives a layer whose cell is a `gyral.cells.torch_layer.TorchLayerCell` the weights of torch's layer by its names.
-
-    `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0` and, with a projection, `weight_hr_l0` are the parameters
-    of the first layer; `_l1` follows, and `_reverse` for the backward direction. The gates, as rows of these tensors,
-    have the order of torch. The layer loads the state dict of torch's layer, and `torch_state_dict` is the way back.
-
-    Attributes:
-        all_weights: The parameters, a list for each cell, as of torch.
-    """
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *further: Any) -> None:
-        _rename_torch_weights(self, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *further)
-
-    def _torch_layers(self) -> list[Any]:
-        return [cell.layer for cell in self.cells]
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith(("weight_", "bias_")):  # fast, and without expressions that compilers would trace
-            return super().__getattr__(name)
-        found = self._owner(name)
-        return super().__getattr__(name) if found is None else getattr(*found)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        found = self._owner(name) if name.startswith(("weight_", "bias_")) else None
-        if found is None:
-            super().__setattr__(name, value)
-        else:
-            setattr(*found, value)
-
-    def _owner(self, name: str) -> tuple[nn.Module, str] | None:
-        """Return the module with a weight of torch's layer and its name there, or None if there is no such weight."""
-        match = WEIGHT.fullmatch(name)
-        if match is None or "_modules" not in vars(self):
-            return None
-        directions = 2 if self.bidirectional else 1
-        index = int(match["layer"]) * directions + bool(match["backward"])
-        if index >= len(self.cells) or (match["backward"] and directions == 1):
-            return None
-        return self.cells[index].layer, f"{match['name']}0"
-
-    @property
-    def all_weights(self) -> list[list[Tensor]]:
-        return [[getattr(layer, name) for name in layer._flat_weights_names] for layer in self._torch_layers()]
-
-    def torch_state_dict(self) -> dict[str, Tensor]:
-        """Return the weights as the state dict of torch's layer with the same sizes, which has the same gates.
-
-        Raises:
-            UserError: The cells have parameters that torch's layer does not have, such as layer normalization.
-        """
-        names = {}
-        for index, layer in enumerate(self._torch_layers()):
-            number, backward = divmod(index, 2 if self.bidirectional else 1)
-            for name in layer._flat_weights_names:
-                own = _stored_name(layer, name)
-                names[f"cells.{index}.layer.{own}"] = f"{name[:-1]}{number}{'_reverse' * backward}"
-        found = {}
-        for name, tensor in self.state_dict().items():
-            if name not in names:
-                theirs = self._torch_layers()[0].torch_name
-                raise UserError(f"{type(self).__name__}: {theirs} does not have the parameter {name}")
-            found[names[name]] = tensor
-        return found
-
-
-def _rename_torch_weights(module: nn.Module, saved: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Rename the entries of torch's layer, such as `weight_hh_l1_reverse`, to the names of the cells' parameters."""
-    assert isinstance(module, TorchWeights)
-    for key in [key for key in saved if key.startswith(prefix)]:
-        found = module._owner(key.removeprefix(prefix))
-        if found is not None:
-            owner, own = found
-            index = next(index for index, layer in enumerate(module._torch_layers()) if layer is owner)
-            saved[f"{prefix}cells.{index}.layer.{_stored_name(owner, own)}"] = saved.pop(key)
-
-
-def _stored_name(module: nn.Module, name: str) -> str:
-    """Return the name of a parameter of a module in its state dict."""
-    return f"parametrizations.{name}.original" if parametrize.is_parametrized(module, name) else name
