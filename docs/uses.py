@@ -105,7 +105,7 @@ USES = {
     "forward_mode": Use("forward-mode derivatives", "`torch.autograd.forward_ad` agrees with `backward`"),
     "batched": Use("batched gradients", "`is_grads_batched` and `jacobian(vectorize=True)` equal gradients one by one"),
     "not_finite": Use("resets of NaN and infinity", "nothing of the old state reaches values or gradients"),
-    "hooks": Use("hooks", "forward and backward hooks of the layer see, and may replace, what passes"),
+    "hooks": Use("hooks", "hooks of the layer see, and may replace, what passes; all modules may have some"),
     "empty": Use("empty sequences", "with T = 0 or a length of 0, the state is returned as given, also in gradients"),
     "strided": Use("strided and expanded inputs", "views, and tensors that `expand` has made, equal their copies"),
     "frozen": Use("`requires_grad_(False)`", "frozen parameters have no gradient, and the others the same as before"),

@@ -351,7 +351,9 @@ def test_a_layer_has_the_arguments_of_torch_and_the_options_of_its_cell_with_the
     own = {n: (p.default, p.annotation) for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
     of_cell = inspect.signature(layer_class.cell_class).parameters
     renamed = {"dropout": "cell_dropout"} if name == "FSRNN" else {}
-    expected = [p for n, p in of_cell.items() if n not in ("input_size", "hidden_size", "bias", "nonlinearity", "proj_size")]
+    expected = [
+        p for n, p in of_cell.items() if n not in ("input_size", "hidden_size", "bias", "nonlinearity", "proj_size")
+    ]
     expected += [p for p in inspect.signature(layers.Layer).parameters.values() if p.kind is p.KEYWORD_ONLY]
     assert own == {renamed.get(p.name, p.name): (p.default, p.annotation) for p in expected}
     assert len(positional) + len(own) == len(parameters)

@@ -424,6 +424,8 @@ def hooks(make: Make) -> None:
         layer.register_forward_pre_hook(lambda module, given: seen.update(inputs=given[0])),
         layer.register_forward_hook(lambda module, given, result: seen.update(result=result)),
         layer.register_full_backward_hook(lambda module, of_inputs, of_outputs: seen.update(backward=of_outputs[0])),
+        *(part.register_forward_hook(lambda *_: None) for part in layer.modules()),  # as profilers do
+        *(cell.register_full_backward_hook(lambda *_: None) for cell in layer.cells),
     ]
     result = run(layer, inputs)
     assert_same(result, expected)

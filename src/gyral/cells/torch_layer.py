@@ -202,15 +202,6 @@ class TorchLayerCell(RecurrentCell):
         vars(self)["holder"] = holder
         vars(self.layer).update(holder=holder, names=names)
 
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yield the parameters with their names; also the weights that a layer holds."""
-        yield from super().named_parameters(prefix, recurse, remove_duplicate)
-        if recurse and self.holder is not None:
-            for name, parameter in self.layer.stored().items():
-                yield f"{prefix}{'.' * bool(prefix)}layer.{name}", parameter
-
     @abstractmethod
     def create_norms(self) -> None:
         """Create the layer normalizations, and parameters that the layer does not have."""

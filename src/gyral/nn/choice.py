@@ -123,7 +123,7 @@ class ChoosesBackends(nn.Module):
             return "does not support weight_drop"
         if transform_is_active():
             return "does not support transforms of torch.func"
-        if next(cell.parameters(), None) is None:  # graphs know parameters by their place
+        if next((cell.holder or cell).parameters(), None) is None:  # graphs know parameters by their place
             return "does not support replicas of torch.nn.DataParallel"
         for part in cell.modules():
             if isinstance(part, RecurrentCell) and (reason := part.graph_unsupported_reason()) is not None:

@@ -8,7 +8,6 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from gyral.cells.base import RecurrentCell
 from gyral.core.checks import check_integer
 from gyral.data.batching import Batch
 
@@ -68,9 +67,7 @@ def first_non_finite(task: LightningModule, batch: Batch) -> str:
 
         return module.register_forward_hook(hook)
 
-    cells = [module for module in task.modules() if isinstance(module, RecurrentCell)]
-    within = {part for cell in cells for part in cell.modules()}  # a layer calls no hooks of its cells
-    hooks = [check_output(name, module) for name, module in task.named_modules() if name and module not in within]
+    hooks = [check_output(name, module) for name, module in task.named_modules() if name]
     try:
         logits = task(batch)
         loss = task.loss(logits, batch)
