@@ -121,6 +121,23 @@ def test_the_fused_path_as_a_graph_equals_it(gpu: Recordings, model: str) -> Non
     assert gpu.replays == 12
 
 
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
+def test_weights_that_the_layer_holds_are_read_in_their_place(gpu: Recordings) -> None:
+    module: Any = gyral.LSTM(X, 8, 2, bidirectional=True, backend="graph", dtype=torch.float64)
+    plain: Any = gyral.LSTM(X, 8, 2, bidirectional=True, backend="reference", dtype=torch.float64)
+    plain.load_state_dict(module.state_dict())
+    for seed in range(2):
+        assert_equal(results(module, seed), results(plain, seed))
+        with torch.no_grad():
+            for each in (module, plain):
+                each.weight_hh_l1.mul_(0.5)
+    assert (gpu.count, gpu.replays) == (4, 16)
+    for each in (module, plain):
+        torch.nn.utils.weight_norm(each, "weight_hh_l1")  # in new memory at each call
+    assert_equal(results(module, 2), results(plain, 2))
+    assert (gpu.count, gpu.replays) == (4, 16)
+
+
 @pytest.mark.parametrize("model", ["LRU", "Mamba", "SLSTM"])
 def test_layers_directions_and_training(gpu: Recordings, model: str) -> None:
     found = []
