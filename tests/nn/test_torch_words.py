@@ -231,3 +231,17 @@ def test_the_documentation_names_the_layers_with_a_recurrent_matrix() -> None:
     made = ((layer.name, layer.make(4, 4, device="meta")) for layer in LAYERS.values())
     with_matrix = {name for name, layer in made if any("weight_hh" in key for key, _ in layer.named_parameters())}
     assert set(re.findall(r"`(\w+)`", row)) == with_matrix
+
+
+@for_each("words", [("input", "hx"), ("inputs", "hx"), ("input", "state")])
+def test_models_that_torch_fx_records_may_have_the_names_of_torch(words: tuple[str, str]) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = gyral.LSTM(X, N)
+
+        def forward(self, inputs: Tensor, state: Any) -> Any:
+            return self.layer(**dict(zip(words, (inputs, state), strict=True)))
+
+    model, given = Model(), (x, (hidden + 1, hidden))
+    torch.testing.assert_close(torch.fx.symbolic_trace(model)(*given), model(*given))

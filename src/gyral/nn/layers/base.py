@@ -162,7 +162,6 @@ class Layer(RecurrentBase):
         state: Any = None,
         lengths: Tensor | Sequence[int] | None = None,
         starts: Tensor | None = None,
-        *,
         input: Any = None,
         hx: Any = None,
     ) -> tuple[Any, Any]:
@@ -193,12 +192,14 @@ class Layer(RecurrentBase):
             UserError: torch exports a layer that is called on a `PackedSequence`; or see `gyral.nn.hooks.refuse_hooks`.
             TypeError: There are no inputs, or two arguments for the inputs or the state.
         """
-        if input is not None or hx is not None or inputs is None:
-            inputs, state = _one_of(inputs=inputs, input=input), _one_of(state=state, hx=hx)
+        is_recorded = is_symbolic(inputs)
+        if not is_recorded and (inputs is None or input is not None or hx is not None):
+            inputs, state, input, hx = _one_of(inputs=inputs, input=input), _one_of(state=state, hx=hx), None, None
             if inputs is None:
                 raise TypeError(f"{type(self).__name__}.forward() missing a required argument: 'inputs'")
-        if is_symbolic(inputs):
-            return record_call(self, inputs, state, lengths, starts)
+            is_recorded = is_symbolic(inputs)
+        if is_recorded:
+            return record_call(self, inputs, state, lengths, starts, input, hx)
         values = inputs.values if isinstance(inputs, StepInputs) else inputs
         if isinstance(values, PackedSequence):
             return self._run_packed(values, inputs, state, lengths, starts)
