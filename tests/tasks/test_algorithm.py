@@ -49,7 +49,7 @@ def built(name: str, **options: Any) -> AlgorithmTask:
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_layout_and_answers(name: str) -> None:
     made = data(name)
-    start, end_of_input, end_of_output = (made.vocabulary_size - 3, made.vocabulary_size - 2, made.vocabulary_size - 1)
+    start, end_of_input, end_of_output = (made.symbols - 3, made.symbols - 2, made.symbols - 1)
     batch = next(iter(made.loader("train")))
     assert len(set(batch.lengths.tolist())) > 5, "the lengths are not mixed"
     for row in range(30):

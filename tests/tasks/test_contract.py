@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from inspect import isfunction
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -38,6 +38,7 @@ from gyral.config import signatures
 from gyral.config.plain import flatten
 from gyral.core.collectives import local_rows
 from gyral.core.errors import ChoiceError, OptionError
+from gyral.core.options import OneOf, kinds_of
 from gyral.core.signatures import parameters_of
 from gyral.data.babi import release
 from gyral.data.batching import IGNORED, Batch
@@ -565,7 +566,7 @@ def derived(value: Any, hint: Any) -> list[Any]:
         case []:
             return [[2], [4], [10]]
     kinds = {int: [3, 2, 64], float: [0.5], Sequence[int]: [[3, 9]]}
-    return [other for kind in get_args(hint) for other in kinds.get(kind, [])]
+    return [other for kind in kinds_of(hint) for other in kinds.get(kind, [])]
 
 
 def hint_of(task: str, name: str) -> Any:
@@ -575,9 +576,12 @@ def hint_of(task: str, name: str) -> Any:
 
 
 def choices_of(task: str, name: str) -> list[str]:
-    """Return the texts that an option may be, which the error of a wrong one has; [] if it may be any, or no text."""
+    """Return the texts that an option may be, which its hint or the error of a wrong one has; [] if it may be any."""
     value = {**dict(options_of(task)), **small_options(task)}[name]
-    if not isinstance(value, str | None) or get_args(hint_of(task, name))[:1] in ((int,), (float,)):
+    kinds = kinds_of(hint_of(task, name))
+    if declared := [each for ranges in kinds.values() for each in ranges if isinstance(each, OneOf)]:
+        return [*declared[0].choices]
+    if not isinstance(value, str | None) or {int, float} & {*kinds}:
         return []
     try:
         small(task, **{name: "no such choice"})

@@ -191,7 +191,7 @@ def test_chances_and_baseline_from_all_words(options: dict[str, Any], labels: st
     for place, lengths in ((0, (5, 6)), (1, (5, 6)), (2, (2, 3, 4))):
         last = whole = each = entropy = total = 0.0
         for length in lengths:
-            words = words_of(made.automaton, length)
+            words = words_of(made.machine, length)
             columns = [Counter() for _ in range(length)]
             for word, weight in words.items():
                 for column, label in zip(columns, word, strict=True):

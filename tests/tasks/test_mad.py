@@ -40,11 +40,11 @@ def rows(made: MadData, split: str = "val") -> list[tuple[list[int], list[int], 
 )
 def test_recall_answers_with_the_value_that_the_key_had(name: str, options: dict[str, Any]) -> None:
     made = data(name, **options)
-    keys, noise = made.keys, range(made.plain, made.vocabulary_size)
+    keys, noise = made.keys, range(made.plain, made.tokens)
     noisy = pairs = 0
     for inputs, targets, answers in rows(made):
         tokens = [*inputs, targets[-1]]
-        assert len(tokens) == made.length
+        assert len(tokens) == made.protocol.length
         assert targets == tokens[1:]
         values: dict[int, int] = {}
         wanted = []
@@ -61,8 +61,8 @@ def test_recall_answers_with_the_value_that_the_key_had(name: str, options: dict
         assert answers == wanted[1:]
         assert answers[-1], "the last key has occurred before"
         assert values, "a sequence has a pair that is not noise"
-    before_last = made.length // 2 - 1
-    assert noisy / pairs == pytest.approx(made.noise * (before_last - 1) / (before_last + 1), abs=0.01)
+    before_last = made.protocol.length // 2 - 1
+    assert noisy / pairs == pytest.approx(made.protocol.noise * (before_last - 1) / (before_last + 1), abs=0.01)
 
 
 def test_keys_values_and_last_keys_are_uniform() -> None:
@@ -94,10 +94,10 @@ def motifs(tokens: list[int], keys: int, padding: int) -> list[tuple[tuple[int, 
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_fuzzy_recall_answers_with_the_motif_that_the_key_had(split: str, options: dict[str, Any]) -> None:
     made = data("fuzzy_recall", **options)
-    padding, sizes, room = made.vocabulary_size - 1, [0, 0, 0, 0], 0
+    padding, sizes, room = made.tokens - 1, [0, 0, 0, 0], 0
     for inputs, targets, answers in rows(made, split):
         tokens = [*inputs, targets[-1]]
-        assert len(tokens) == made.length + 1
+        assert len(tokens) == made.protocol.length + 1
         assert targets == tokens[1:]
         padded = next(step for step, token in enumerate(tokens) if token != padding)
         wanted, values = [False] * padded, dict[tuple[int, ...], tuple[int, ...]]()
@@ -119,7 +119,7 @@ def test_fuzzy_recall_answers_with_the_motif_that_the_key_had(split: str, option
 
 def test_memorization_answers_with_fixed_values() -> None:
     made = data("memorization", train_size=2_000, val_size=2_000)
-    assert (made.keys, made.plain, made.vocabulary_size, made.length) == (127, 255, 256, 32)
+    assert (made.keys, made.plain, made.tokens, made.protocol.length) == (127, 255, 256, 32)
     values: dict[int, int] = {}
     for split in ("train", "val"):
         for inputs, targets, answers in rows(made, split):

@@ -20,7 +20,7 @@ RUN = ("model=lstm", "task.curriculum=combined", "task.patience=1", "trainer.val
 
 def effects(task: ProgramsTask) -> list[Any]:
     """Return what options change beside the data and the model, for the contract of tasks."""
-    return [vars(task.data.curriculum)]
+    return [vars(task.data.in_training)]
 
 
 def data(**options: Any) -> ProgramData:
@@ -78,14 +78,14 @@ def test_a_digit_is_added_when_validations_do_not_improve(mode: str, sign: int) 
     levels = []
     for value in (0.5, 0.4, 0.5, 0.4, 0.6, 0.5, 0.5, 0.1, 0.1, 0.1):
         task.step_validation(torch.tensor(sign * value))
-        levels.append(task.data.curriculum.level)
+        levels.append(task.data.in_training.level)
     # two in a row do not exceed the best: one digit more, and the count of scores resets
     assert levels == [2, 2, 3, 3, 3, 3, 4, 4, 4, 4]
     checkpoint: dict[str, Any] = {}
     task.on_save_checkpoint(checkpoint)
     resumed = built(curriculum="naive", patience=2)
     resumed.on_load_checkpoint(checkpoint)
-    assert vars(resumed.data.curriculum) == vars(task.data.curriculum)
+    assert vars(resumed.data.in_training) == vars(task.data.in_training)
     assert resumed.data_metrics()["curriculum_digits"] == 4
 
 

@@ -267,7 +267,7 @@ EXAMPLES = {
 @pytest.mark.parametrize("name", MAKE)
 def test_examples_are_right_and_rendered(name: str) -> None:
     made = data(name, test_factors=[1])
-    language: Language = made.language
+    language: Language = made.grammar
     task: Any = SimpleNamespace(data=made)
     for word, label in zip(EXAMPLES[name], ("1", "0"), strict=True):
         assert language.contains(word.replace(" ", "")) == (label == "1")

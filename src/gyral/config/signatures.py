@@ -1,6 +1,8 @@
-"""The options of a class or function, from the text of its constructor. Nothing is imported or executed."""
+"""The options of a class or function, from its text: those of its constructor, or the annotated attributes of a class
+that derives from `gyral.core.options.Options`. Nothing is imported or executed."""
 
 import ast
+import re
 from contextlib import suppress
 from functools import cache
 from importlib.machinery import PathFinder
@@ -10,6 +12,7 @@ from typing import Any, NamedTuple
 from gyral.core.errors import UserError
 
 PACKAGE = Path(__file__).parents[1]
+OPTIONS = "gyral.core.options.Options"
 NO_LITERAL = object()  # in place of a default that is missing, or that the text does not show
 TEXT = {"str", "Path", "None"}  # the parts of the annotation of an option whose value is a text or a path
 
@@ -127,11 +130,45 @@ def _of_name(name: str, tree: ast.Module) -> dict[str, Argument]:
             case ast.FunctionDef(found) if found == name:
                 return _of_signature(node.args)
             case ast.ClassDef(found) if found == name:
+                if (declared := _declared(name, tree)) is not None:
+                    return declared
                 own = [options for each in node.body if (options := _options_of(each, tree)) is not None]
                 if not own and (base := _base_of(node)):
                     return _of_name(base, tree)
                 return {option: value for options in own for option, value in options.items()}
     return {}
+
+
+def _declared(name: str, tree: ast.Module) -> dict[str, Argument] | None:
+    """Return the annotated attributes that are options, or None for a class that has its options otherwise.
+
+    Those of a class stand before those of its base class, as in `gyral.core.options`.
+    """
+    imported = _imported(name, tree)
+    if imported is not None:
+        module, _, name = imported.rpartition(".")
+        file = _find(module) if imported != OPTIONS else None
+        inherited = None if file is None else _declared(name, _parse(file, file.stat().st_mtime_ns))
+        return {} if imported == OPTIONS else inherited
+    node = next((each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == name), None)
+    base = None if node is None else _base_of(node)
+    inherited = None if base is None else _declared(base, tree)
+    if node is None or inherited is None or "__init__" in {getattr(each, "name", "") for each in node.body}:
+        return None
+    own: dict[str, Argument] = {}
+    for statement in node.body:
+        match statement:
+            case ast.AnnAssign(ast.Name(option), annotation, value) if value and _is_option(annotation, value):
+                own[option] = _argument(value, annotation)
+            case ast.Assign([ast.Name(option)], value) if option in inherited:
+                own[option] = _argument(value, None)._replace(annotation=inherited[option].annotation)
+    return {**{option: each for option, each in own.items() if option not in inherited}, **inherited, **own}
+
+
+def _is_option(annotation: ast.expr, value: ast.expr) -> bool:
+    """Return whether an attribute with this annotation and value is an option; see `gyral.core.options.Options`."""
+    is_set_later = isinstance(value, ast.Call) and "init=False" in ast.unparse(value)
+    return not is_set_later and "ClassVar" not in ast.unparse(annotation)
 
 
 def _small_of(name: str, tree: ast.Module, file: Path) -> dict[str, Any]:
@@ -177,10 +214,14 @@ def _of_signature(arguments: ast.arguments) -> dict[str, Argument]:
     defaults = [*(len(positional) - len(arguments.defaults)) * [None], *arguments.defaults, *arguments.kw_defaults]
     found = {}
     for argument, default in zip((*positional, *arguments.kwonlyargs), defaults, strict=True):
-        value: Any = NO_LITERAL
-        if default is not None:
-            with suppress(ValueError):
-                value = ast.literal_eval(default)
-        annotation = "" if argument.annotation is None else ast.unparse(argument.annotation)
-        found[argument.arg] = Argument(list(value) if isinstance(value, tuple) else value, annotation)
+        found[argument.arg] = _argument(default, argument.annotation)
     return found
+
+
+def _argument(default: ast.expr | None, annotation: ast.expr | None) -> Argument:
+    value: Any = NO_LITERAL
+    if default is not None:
+        with suppress(ValueError):
+            value = ast.literal_eval(default)
+    text = "" if annotation is None else re.sub(r"Annotated\[(\w+), .*\]", r"\1", ast.unparse(annotation))
+    return Argument(list(value) if isinstance(value, tuple) else value, text)

@@ -4,6 +4,8 @@ from inspect import Parameter, isclass, signature
 from operator import attrgetter
 from typing import Any
 
+from gyral.core.options import Options
+
 
 def parameters_of(function: Any) -> dict[str, Parameter] | None:
     """Return the parameters of a class or function, or None if they cannot be read.
@@ -17,6 +19,8 @@ def parameters_of(function: Any) -> dict[str, Parameter] | None:
     parameters = (_signature(function.data_class) or {}) if hasattr(function, "data_class") else {}
     for owner in owners:
         own = dict(list((_signature(vars(owner)["__init__"]) or {}).items())[1:])  # without self
+        if owner is Options:
+            own = dict(function.options)
         parameters |= own | parameters
         if not is_open(own):
             return {name: each for name, each in parameters.items() if each.kind is not Parameter.VAR_KEYWORD}

@@ -6,12 +6,12 @@ An example of length 8; marked numbers have a *:
     target      0.88
 """
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from gyral.core.checks import check_integer
+from gyral.core.options import Range
 from gyral.data.batching import Batch
 from gyral.models.attention import LastStep
 from gyral.tasks.data_module import GeneratedData
@@ -38,26 +38,11 @@ class AddingData(GeneratedData):
 
     small: ClassVar = {"length": 6}
 
-    def __init__(
-        self,
-        *,
-        length: int = 100,
-        batch_size: int = 50,
-        eval_batch_size: int | None = None,
-        train_size: int = 100_000,
-        val_size: int = 1000,
-        test_size: int = 10_000,
-        data_seed: int = 0,
-    ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            train_size=train_size,
-            val_size=val_size,
-            test_size=test_size,
-            data_seed=data_seed,
-        )
-        self.length = check_integer("length", length, minimum=2)
+    length: Annotated[int, Range(2)] = 100
+    batch_size = 50
+    train_size = 100_000
+    val_size = 1000
+    test_size = 10_000
 
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
         """Draw the numbers and, in two additional last columns, the marked steps: (size, length + 2)."""

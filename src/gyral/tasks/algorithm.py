@@ -14,13 +14,14 @@ The input is ? during the answer. The other algorithms, without the marks:
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
-from gyral.core.checks import check_boolean, check_choice, check_integer, check_integers
+from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.core.measures import percentage
+from gyral.core.options import Increasing, OneOf, PositiveInt
 from gyral.data.batching import Batch
 from gyral.data.drawn import answer_batch
 from gyral.tasks.answer import AnswerData, AnswerTask
@@ -78,46 +79,32 @@ class AlgorithmData(AnswerData):
 
     small: ClassVar = {"train_lengths": [2, 5], "test_factors": [1, 2], "vocabulary_size": 16}
 
-    def __init__(
-        self,
-        *,
-        name: str = "copy",
-        train_lengths: Sequence[int] | None = None,
-        test_factors: Sequence[int] | None = None,
-        vocabulary_size: int | None = None,
-        zero_padded: bool = False,
-        batch_size: int = 32,
-        eval_batch_size: int | None = None,
-        val_batches: int = 20,
-        test_batches: int = 100,
-        data_seed: int = 0,
-    ) -> None:
-        protocol = PROTOCOLS[check_choice("name", name, tuple(PROTOCOLS))]
-        self.name = name
+    name: Annotated[str, OneOf(PROTOCOLS)] = "copy"
+    train_lengths: Annotated[Sequence[int], Increasing(count=2)] | None = None
+    test_factors: Annotated[Sequence[int], Increasing()] | None = None
+    vocabulary_size: PositiveInt | None = None
+    zero_padded: bool = False
+    batch_size = 32
+    test_batches = 100
+
+    def check(self) -> None:
+        if self.vocabulary_size is not None:
+            smallest = (DIGITS if self.name in ARITHMETIC else 2) + len(MARKS)
+            check_integer("vocabulary_size", self.vocabulary_size, minimum=smallest, maximum=10**6)
+        if self.test_factors is not None and self.test_factors[:1] != [1]:
+            raise OptionError("test_factors", self.test_factors, "must begin with 1, the lengths of training")
+
+    def __post_init__(self) -> None:
+        protocol = PROTOCOLS[self.name]
         self.width = protocol.width
-        self.zero_padded = check_boolean("zero_padded", zero_padded)
-        smallest = (DIGITS if name in ARITHMETIC else 2) + len(MARKS)
-        if vocabulary_size is None:
-            vocabulary_size = protocol.vocabulary_size
-        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, minimum=smallest, maximum=10**6)
-        self.start, self.end_of_input, self.end = range(vocabulary_size - len(MARKS), vocabulary_size)
-        given = protocol.train_lengths if train_lengths is None else train_lengths
-        self.shortest, self.longest = check_integers("train_lengths", given, count=2)
-        given = protocol.test_factors if test_factors is None else test_factors
-        self.factors = check_integers("test_factors", given)
-        if self.factors[:1] != [1]:
-            raise OptionError("test_factors", given, "must begin with 1, the lengths of training")
-        self.inputs = self.outputs = (*map(str, range(vocabulary_size - len(MARKS))), *MARKS)
+        self.symbols = self.vocabulary_size or protocol.vocabulary_size
+        self.start, self.end_of_input, self.end = range(self.symbols - len(MARKS), self.symbols)
+        self.shortest, self.longest = self.train_lengths or protocol.train_lengths
+        self.factors = list(self.test_factors or protocol.test_factors)
+        self.inputs = self.outputs = (*map(str, range(self.symbols - len(MARKS))), *MARKS)
         self.max_writes = 1 + self.width * self.longest * self.factors[-1]
         self.categories = [f"{factor}x" for factor in self.factors]
         self.tests = len(self.factors)
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
 
     def lengths(self, test: int) -> tuple[int, int]:
         """Return the shortest and the longest length of a test.
@@ -144,9 +131,7 @@ class AlgorithmData(AnswerData):
             symbols[np.arange(steps) >= lengths[:, None]] = 0
             questions = symbols.reshape(self.size_of(split), -1)
         else:
-            questions = generator.integers(
-                0, self.vocabulary_size - len(MARKS), (self.size_of(split), steps * self.width)
-            )
+            questions = generator.integers(0, self.symbols - len(MARKS), (self.size_of(split), steps * self.width))
         categories = np.zeros((self.size_of(split), 1 + len(self.factors)), dtype=bool)
         categories[:, 0] = test == 0
         categories[:, 1 + test] = True
@@ -238,7 +223,7 @@ class AlgorithmTask(AnswerTask[AlgorithmData]):
         return self.data.assemble(symbols[None], np.array([length]))
 
     def _symbols(self, text: str) -> tuple[int, np.ndarray]:
-        largest = self.data.vocabulary_size - len(MARKS) - 1
+        largest = self.data.symbols - len(MARKS) - 1
         words = text.split()
         if unknown := [word for word in words if word not in self.inputs[: largest + 1]]:
             reason = f"{unknown[0]!r} is not a symbol; the symbols are the numbers from 0 to {largest}"

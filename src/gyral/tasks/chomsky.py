@@ -18,29 +18,27 @@ Examples of the others. After $, the end of an answer, symbols do not count in a
     bucket_sort                 1 0 2 0 4            → 0 0 1 2 4
 """
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gyral.core.checks import check_choice, check_integer
+from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.core.measures import Measure, percentage
+from gyral.core.options import OneOf, Range
 from gyral.data.batching import IGNORED, Batch, DrawnBatches
 from gyral.data.transductions import TRANSDUCTIONS
-from gyral.tasks.data_module import DrawnData
 from gyral.tasks.data_task import DataTask
 from gyral.tasks.rendering import align_answers
-from gyral.tasks.tracking import CERTAIN, REPORTED, TrackingMetrics, categories_of, lengths_of_tests
+from gyral.tasks.tracking import CERTAIN, REPORTED, TrackingMetrics, WordsData, categories_of
 
 EMPTY = "·"
-LONGEST = 1000  # symbols of a word
 ESTIMATED = 16  # lengths of a test at which frequencies are estimated if there is no formula
 
 
-class ChomskyData(DrawnData):
+class ChomskyData(WordsData):
     """Random words, and as many empty symbols as the answer has symbols. All words of a batch have the same length.
 
     The length is drawn in training; the batches of a validation and of a test have evenly spread lengths.
@@ -72,36 +70,26 @@ class ChomskyData(DrawnData):
         OptionError: an option is out of bounds, or all words of a test have the same answer.
     """
 
-    small: ClassVar = {"length": 6, "test_factors": [1, 2]}
+    most_symbols = 1000
 
-    def __init__(
-        self,
-        *,
-        name: str = "reverse_string",
-        length: int = 40,
-        shortest: int | None = 1,
-        test_factors: Sequence[int] = (1, 2, 4, 8),
-        test_range: Sequence[int] | None = None,
-        batch_size: int = 128,
-        eval_batch_size: int | None = None,
-        val_batches: int = 8,
-        test_batches: int = 16,
-        data_seed: int = 0,
-    ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
-        self.transduction = TRANSDUCTIONS[check_choice("name", name, tuple(TRANSDUCTIONS))]()
-        fewest = self.transduction.shortest
-        check_integer("length", length, minimum=fewest)
-        lengths, self.categories = lengths_of_tests(length, shortest, test_factors, test_range, LONGEST)
-        self.lengths = [each[each >= fewest] for each in lengths]
-        if not len(self.lengths[-1]):
-            raise OptionError("test_range", test_range, f"a word has at least {fewest} symbols")
+    name: Annotated[str, OneOf(TRANSDUCTIONS)] = "reverse_string"
+    length: Annotated[int, Range(1, 1000)] = 40
+    shortest = 1
+    batch_size = 128
+    val_batches = 8
+    test_batches = 16
+
+    def check(self) -> None:
+        fewest = TRANSDUCTIONS[self.name].shortest
+        check_integer("length", self.length, minimum=fewest)
+        super().check()
+        if self.test_range is not None and self.test_range[1] < fewest:
+            raise OptionError("test_range", self.test_range, f"a word has at least {fewest} symbols")
+
+    def __post_init__(self) -> None:
+        self.transduction = TRANSDUCTIONS[self.name]()
+        lengths, self.categories = self.lengths_of_tests()
+        self.lengths = [each[each >= self.transduction.shortest] for each in lengths]
         self.tests = len(self.lengths)
         longest = max(int(each[-1]) for each in self.lengths)
         self.most_steps = longest + self.transduction.answer_length(longest)
@@ -109,9 +97,8 @@ class ChomskyData(DrawnData):
         self.classes = self.transduction.outputs
         self._describe()
         if max(self.chances["accuracy"]) > CERTAIN:
-            raise OptionError(
-                "length", length, "all words of a test have the same answer, so there is nothing to learn"
-            )
+            reason = "all words of a test have the same answer, so there is nothing to learn"
+            raise OptionError("length", self.length, reason)
 
     def _describe(self) -> None:
         """Compute the baseline and the chances."""

@@ -7,12 +7,12 @@ An example with 3 symbols of an alphabet of 8 and a delay of 5, where · is the 
 """
 
 import math
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from gyral.core.checks import check_integer
+from gyral.core.options import PositiveInt, Range
 from gyral.data.batching import Batch
 from gyral.tasks.data_module import GeneratedData
 from gyral.tasks.data_task import DataTask
@@ -38,32 +38,15 @@ class CopyData(GeneratedData):
 
     small: ClassVar = {"delay": 4, "recalled": 3}
 
-    def __init__(
-        self,
-        *,
-        delay: int = 10,
-        symbols: int = 8,
-        recalled: int = 8,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        train_size: int = 50_000,
-        val_size: int = 500,
-        test_size: int = 500,
-        data_seed: int = 0,
-    ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            train_size=train_size,
-            val_size=val_size,
-            test_size=test_size,
-            data_seed=data_seed,
-        )
-        self.delay = check_integer("delay", delay)
-        self.symbols = check_integer("symbols", symbols, minimum=2, maximum=200)
-        self.recalled = check_integer("recalled", recalled)
-        self.marker = symbols + 1
-        self.length = delay + 2 * recalled
+    delay: PositiveInt = 10
+    symbols: Annotated[int, Range(2, 200)] = 8
+    recalled: PositiveInt = 8
+    train_size = 50_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.marker = self.symbols + 1
+        self.length = self.delay + 2 * self.recalled
 
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
         """Draw the data symbols (size, recalled)."""

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
+from gyral.core.options import NonNegativeInt, Options, PositiveInt
 from gyral.data.batching import (
     Batch,
     Batches,
@@ -29,8 +31,10 @@ from gyral.data.splits import SPLITS
 SMALLEST_EVALUATION = 32  # rows of a batch in evaluation, unless told otherwise: fewer only take longer
 
 
-class SplitData(LightningDataModule, ABC):
+class SplitData(Options, LightningDataModule, ABC):
     """Data in three splits: a stream of batches for training, and one pass in order over the others.
+
+    The annotated attributes of a class are its options, see `gyral.core.options.Options`.
 
     Attributes:
         overfit: whether training repeats the first batch of the stream.
@@ -93,14 +97,13 @@ class ExampleData(SplitData):
         OptionError: a batch size is below 1, the seed is below 0, or one has the wrong type.
     """
 
-    longest_first = False  # whether evaluation starts with the longest examples
-    weights: np.ndarray | None = None  # of the training examples, see `gyral.data.batching.BucketedBatches`
+    batch_size: PositiveInt = 32
+    eval_batch_size: PositiveInt = 32
+    data_seed: NonNegativeInt = 0
 
-    def __init__(self, *, batch_size: int, eval_batch_size: int, data_seed: int) -> None:
-        super().__init__()
-        self.batch_size = check_integer("batch_size", batch_size)
-        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
-        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
+    longest_first = False  # whether evaluation starts with the longest examples
+
+    weights: np.ndarray | None = field(init=False, default=None)  # see `gyral.data.batching.BucketedBatches`
 
     @abstractmethod
     def examples(self, split: str) -> Examples[Any]:
@@ -133,11 +136,9 @@ class RowData(SplitData):
 
     small: ClassVar = {"batch_size": 8}
 
-    def __init__(self, *, batch_size: int, data_seed: int, eval_batch_size: int | None = None) -> None:
-        super().__init__()
-        self.batch_size = check_integer("batch_size", batch_size)
-        self.eval_batch_size = size_of_evaluation(batch_size, eval_batch_size)
-        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
+    batch_size: PositiveInt = 64
+    eval_batch_size: PositiveInt | None = None
+    data_seed: NonNegativeInt = 0
 
     @abstractmethod
     def rows(self, split: str) -> Tensor:
@@ -149,7 +150,8 @@ class RowData(SplitData):
 
     def loader(self, split: str) -> Batches:
         """Return the rows of a split in order, for evaluation."""
-        return Batches(self.rows(check_choice("split", split, SPLITS)), self.eval_batch_size, self.assemble)
+        size = size_of_evaluation(self.batch_size, self.eval_batch_size)
+        return Batches(self.rows(check_choice("split", split, SPLITS)), size, self.assemble)
 
     def stream(self) -> ShuffledBatches:
         """Return the training stream, which reads the rows in a new order in each pass."""
@@ -174,24 +176,19 @@ class GeneratedData(RowData):
 
     small: ClassVar = {"train_size": 76, "val_size": 20, "test_size": 12}
 
-    def __init__(
-        self,
-        *,
-        batch_size: int,
-        train_size: int,
-        val_size: int,
-        test_size: int,
-        data_seed: int,
-        eval_batch_size: int | None = None,
-    ) -> None:
-        super().__init__(batch_size=batch_size, data_seed=data_seed, eval_batch_size=eval_batch_size)
-        self.sizes = {
-            "train": check_integer("train_size", train_size),
-            "val": check_integer("val_size", val_size),
-            "test": check_integer("test_size", test_size),
-        }
-        if train_size < batch_size:
-            raise OptionError("batch_size", batch_size, f"must be at most train_size, {train_size}")
+    batch_size: PositiveInt = 64
+    eval_batch_size: PositiveInt | None = None
+    train_size: PositiveInt = 10_000
+    val_size: PositiveInt = 500
+    test_size: PositiveInt = 500
+    data_seed: NonNegativeInt = 0
+
+    def check(self) -> None:
+        if self.train_size < self.batch_size:
+            raise OptionError("batch_size", self.batch_size, f"must be at most train_size, {self.train_size}")
+
+    def __post_init__(self) -> None:
+        self.sizes = {"train": self.train_size, "val": self.val_size, "test": self.test_size}
         self._rows: dict[str, Tensor] = {}
 
     @abstractmethod
@@ -227,23 +224,11 @@ class DrawnData(SplitData):
     tests = 1
     small: ClassVar = {"batch_size": 8, "val_batches": 3, "test_batches": 2}
 
-    def __init__(
-        self,
-        *,
-        batch_size: int,
-        val_batches: int,
-        test_batches: int,
-        data_seed: int,
-        eval_batch_size: int | None = None,
-    ) -> None:
-        super().__init__()
-        self.batch_size = check_integer("batch_size", batch_size)
-        self.eval_batch_size = check_integer(
-            "eval_batch_size", batch_size if eval_batch_size is None else eval_batch_size
-        )
-        self.val_batches = check_integer("val_batches", val_batches)
-        self.test_batches = check_integer("test_batches", test_batches)
-        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
+    batch_size: PositiveInt = 64
+    eval_batch_size: PositiveInt | None = None
+    val_batches: PositiveInt = 20
+    test_batches: PositiveInt = 20
+    data_seed: NonNegativeInt = 0
 
     @abstractmethod
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
@@ -257,7 +242,7 @@ class DrawnData(SplitData):
 
     def size_of(self, split: str) -> int:
         """Return the number of sequences in a batch of a split."""
-        return self.batch_size if split == "train" else self.eval_batch_size
+        return self.batch_size if split == "train" or self.eval_batch_size is None else self.eval_batch_size
 
     def loader(self, split: str) -> DrawnBatches[Batch]:
         """Return the batches of a split; for the training split, its first `val_batches` batches."""

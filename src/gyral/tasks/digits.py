@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gyral.core.checks import check_boolean, check_integer
 from gyral.core.extras import import_extra
+from gyral.core.options import NonNegativeInt
 from gyral.data.batching import Batch, mix_seed
 from gyral.models.attention import LastStep
 from gyral.tasks.baselines import frequency_loss
@@ -54,20 +54,13 @@ class DigitsData(RowData):
         UserError: an option is out of bounds, or scikit-learn is not installed.
     """
 
-    def __init__(
-        self,
-        *,
-        permuted: bool = False,
-        permutation_seed: int = 0,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        data_seed: int = 0,
-    ) -> None:
-        super().__init__(batch_size=batch_size, eval_batch_size=eval_batch_size, data_seed=data_seed)
+    permuted: bool = False
+    permutation_seed: NonNegativeInt = 0
+
+    def __post_init__(self) -> None:
         self.order = torch.arange(PIXELS)
-        check_integer("permutation_seed", permutation_seed, minimum=0)
-        if check_boolean("permuted", permuted):
-            generator = torch.Generator().manual_seed(mix_seed(permutation_seed, "pixels"))
+        if self.permuted:
+            generator = torch.Generator().manual_seed(mix_seed(self.permutation_seed, "pixels"))
             self.order = torch.randperm(PIXELS, generator=generator)
         images = load_images()
         shuffled = images[torch.randperm(len(images), generator=torch.Generator().manual_seed(mix_seed(0, "split")))]

@@ -8,13 +8,13 @@ An example of S3 with two generators, the transposition 213 and the cycle 231; ^
 With 213 = (1 2) and 231 = (1 2 3), the second label is 213 · 231 = 132, which maps 1 → 2 → 1, 2 → 3 → 3 and 3 → 1 → 2.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
+from gyral.core.options import PositiveInt
 from gyral.data.automata import Automaton, read_automaton
 from gyral.data.groups import make_group
 from gyral.tasks.tracking import AutomatonData, TrackingTask
@@ -41,44 +41,21 @@ class GroupData(AutomatonData):
         OptionError: an option is out of bounds, or the file is not an automaton.
     """
 
-    def __init__(
-        self,
-        *,
-        group: str = "S3",
-        generators: int | None = None,
-        automaton: str | Path | None = None,
-        length: int = 24,
-        shortest: int | None = None,
-        test_factors: Sequence[int] = (1, 2, 4, 8),
-        test_range: Sequence[int] | None = None,
-        labels: str = "every",
-        bos: bool = True,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        val_batches: int = 4,
-        test_batches: int = 16,
-        data_seed: int = 0,
-    ) -> None:
-        if automaton is None:
-            made = group_automaton(group, generators)
-        elif generators is not None:
-            raise OptionError("generators", generators, "must be null for an automaton, whose file has the alphabet")
-        else:
-            made = read_automaton(automaton)
-        super().__init__(
-            made,
-            length=length,
-            shortest=shortest,
-            test_factors=test_factors,
-            test_range=test_range,
-            labels=labels,
-            bos=bos,
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
+    group: str = "S3"
+    generators: PositiveInt | None = None
+    automaton: str | Path | None = None
+
+    def check(self) -> None:
+        super().check()
+        if self.automaton is not None and self.generators is not None:
+            reason = "must be null for an automaton, whose file has the alphabet"
+            raise OptionError("generators", self.generators, reason)
+        self.make_automaton()
+
+    def make_automaton(self) -> Automaton:
+        if self.automaton is not None:
+            return read_automaton(self.automaton)
+        return group_automaton(self.group, self.generators)
 
 
 def group_automaton(name: str, generators: int | None = None) -> Automaton:

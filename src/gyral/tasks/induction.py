@@ -8,14 +8,14 @@ An example with length 10, where ! is the special token:
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gyral.core.checks import check_integer, check_integers
 from gyral.core.measures import ACCURACY, percentage
+from gyral.core.options import Increasing, Range
 from gyral.data.batching import IGNORED, Batch
 from gyral.data.drawn import categories_of_test
 from gyral.tasks.data_module import DrawnData
@@ -42,31 +42,15 @@ class InductionData(DrawnData):
 
     small: ClassVar = {"length": 6, "test_lengths": [8]}
 
-    def __init__(
-        self,
-        *,
-        length: int = 256,
-        vocabulary_size: int = 16,
-        test_lengths: Sequence[int] = (64, 1024, 4096),
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        val_batches: int = 20,
-        test_batches: int = 20,
-        data_seed: int = 0,
-    ) -> None:
-        further = check_integers("test_lengths", test_lengths, minimum=3)
-        self.lengths = [check_integer("length", length, minimum=3), *further]
-        self.categories = list(map(str, further))
-        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, minimum=3, maximum=10**6)
-        self.special = vocabulary_size - 1
+    length: Annotated[int, Range(3)] = 256
+    vocabulary_size: Annotated[int, Range(3, 10**6)] = 16
+    test_lengths: Annotated[Sequence[int], Increasing(3)] = (64, 1024, 4096)
+
+    def __post_init__(self) -> None:
+        self.lengths = [self.length, *self.test_lengths]
+        self.categories = list(map(str, self.test_lengths))
+        self.special = self.vocabulary_size - 1
         self.tests = len(self.lengths)
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
         rows, length = np.arange(self.size_of(split)), self.lengths[test]

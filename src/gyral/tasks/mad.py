@@ -17,14 +17,15 @@ Examples of the others; n is a noise token, - the padding, and ? asks for what t
 
 import math
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from gyral.core.checks import check_choice, check_integer, check_real
+from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.core.measures import ACCURACY, SEQUENCE_ACCURACY
+from gyral.core.options import OneOf, PositiveInt, Range
 from gyral.data.batching import IGNORED, Batch, mix_seed
 from gyral.models.attention import last_of
 from gyral.tasks.data_module import GeneratedData
@@ -96,49 +97,45 @@ class MadData(GeneratedData):
 
     small: ClassVar = {"length": 12}
 
-    def __init__(
-        self,
-        *,
-        name: str = "in_context_recall",
-        vocabulary_size: int | None = None,
-        length: int | None = None,
-        noise: float | None = None,
-        noise_tokens: int = 16,
-        batch_size: int = 128,
-        eval_batch_size: int | None = None,
-        train_size: int | None = None,
-        val_size: int = 1280,
-        test_size: int = 1280,
-        data_seed: int = 0,
-    ) -> None:
-        protocol = PROTOCOLS[check_choice("name", name, tuple(PROTOCOLS))]
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            train_size=protocol.train_size if train_size is None else train_size,
-            val_size=val_size,
-            test_size=test_size,
-            data_seed=data_seed,
-        )
-        self.name = name
-        self.length = protocol.length if length is None else length
-        check_integer("length", self.length, minimum=protocol.shortest)
-        if name not in ("fuzzy_recall", "compression") and self.length % 2:
-            raise OptionError("length", length, "must be even, since keys and values come in pairs")
-        self.marked = name not in NOISY  # whether a token is neither key, value nor noise
-        tokens = protocol.vocabulary_size if vocabulary_size is None else vocabulary_size
-        smallest = 2 * (MOTIF if name == "fuzzy_recall" else 2) + self.marked
-        check_integer("vocabulary_size", tokens, minimum=smallest, maximum=30_000)
-        self.plain = tokens - self.marked  # number of keys and values
+    name: Annotated[str, OneOf(PROTOCOLS)] = "in_context_recall"
+    vocabulary_size: Annotated[int, Range(4, 30_000)] | None = None
+    length: Annotated[int, Range(2)] | None = None
+    noise: Annotated[float, Range(0, below=1)] | None = None
+    noise_tokens: Annotated[int, Range(1, 1000)] = 16
+    batch_size = 128
+    train_size: PositiveInt | None = None  # type: ignore[assignment]  # of the base class: never None
+    val_size = 1280
+    test_size = 1280
+
+    def check(self) -> None:
+        chosen = self.chosen()
+        if chosen.train_size < self.batch_size:
+            raise OptionError("batch_size", self.batch_size, f"must be at most train_size, {chosen.train_size}")
+        check_integer("length", chosen.length, minimum=chosen.shortest)
+        if self.name not in ("fuzzy_recall", "compression") and chosen.length % 2:
+            raise OptionError("length", self.length, "must be even, since keys and values come in pairs")
+        smallest = 2 * (MOTIF if self.name == "fuzzy_recall" else 2) + (self.name not in NOISY)
+        check_integer("vocabulary_size", chosen.vocabulary_size, minimum=smallest, maximum=30_000)
+        if chosen.noise and self.name not in NOISY:
+            raise OptionError("noise", self.noise, f"must be 0 for name={self.name}")
+
+    def chosen(self) -> Protocol:
+        """Return the published protocol with the options that are given."""
+        names = ("vocabulary_size", "length", "train_size", "noise")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return PROTOCOLS[self.name]._replace(**given)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.protocol = chosen = self.chosen()
+        self.sizes["train"] = chosen.train_size
+        self.marked = self.name not in NOISY  # whether a token is neither key, value nor noise
+        self.plain = chosen.vocabulary_size - self.marked  # number of keys and values
         self.keys = self.plain // 2
-        self.noise = check_real("noise", protocol.noise if noise is None else noise, minimum=0, below=1)
-        if self.noise and name not in NOISY:
-            raise OptionError("noise", noise, f"must be 0 for name={name}")
-        self.noise_tokens = check_integer("noise_tokens", noise_tokens, maximum=1000) if self.noise else 0
-        self.vocabulary_size = tokens + self.noise_tokens
+        self.tokens = chosen.vocabulary_size + (self.noise_tokens if chosen.noise else 0)
         self.mark = self.plain  # the padding, or the token that asks
         self.longest_keys = False
-        generator = torch.Generator().manual_seed(mix_seed(data_seed, "values"))
+        generator = torch.Generator().manual_seed(mix_seed(self.data_seed, "values"))
         self.memorized = self.keys + torch.randperm(self.plain - self.keys, generator=generator)[: self.keys]
 
     def rows(self, split: str) -> Tensor:
@@ -160,10 +157,10 @@ class MadData(GeneratedData):
         return Batch(inputs.long(), targets.long(), answers.bool())
 
     def _recall(self, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        pairs = self.length // 2
+        pairs = self.protocol.length // 2
         keys = torch.randint(self.keys, (size, pairs), generator=generator)
         values = torch.randint(self.keys, self.plain, (size, self.keys), generator=generator)  # of each key
-        noisy = torch.rand(size, pairs, generator=generator) < self.noise
+        noisy = torch.rand(size, pairs, generator=generator) < self.protocol.noise
         noisy.scatter_(1, torch.randint(pairs - 1, (size, 1), generator=generator), False)  # one pair at least
         noisy[:, -1] = False
         new = (_first_places(keys.masked_fill(noisy, -1)) == torch.arange(pairs)) & ~noisy
@@ -172,14 +169,14 @@ class MadData(GeneratedData):
         asked = torch.rand(size, pairs, generator=generator).masked_fill(~new, -1).argmax(dim=1, keepdim=True)
         keys[:, -1:] = keys.gather(1, asked)
         tokens = torch.stack([keys, values.gather(1, keys)], dim=-1)
-        if self.noise:
-            drawn = torch.randint(self.plain, self.vocabulary_size, tokens.shape, generator=generator)
+        if self.protocol.noise:
+            drawn = torch.randint(self.plain, self.tokens, tokens.shape, generator=generator)
             tokens = torch.where(noisy.unsqueeze(-1), drawn, tokens)
         answers = torch.stack([torch.zeros_like(new), ~new & ~noisy], dim=-1)
         return _next_tokens(tokens.flatten(1), answers.flatten(1))
 
     def _fuzzy_recall(self, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        pairs = self.length // 2 + 1  # more than fit
+        pairs = self.protocol.length // 2 + 1  # more than fit
         motifs = torch.cat(
             [
                 _draw_distinct(0, self.keys, (size, pairs), generator),
@@ -200,7 +197,7 @@ class MadData(GeneratedData):
         for tensor in (motifs, used):
             tensor[..., MOTIF:] = tensor[..., MOTIF:].gather(1, value_of)
 
-        shown = used.sum(dim=-1).cumsum(dim=1) <= self.length + 1 - 2 * MOTIF
+        shown = used.sum(dim=-1).cumsum(dim=1) <= self.protocol.length + 1 - 2 * MOTIF
         asked = (torch.rand(size, 1, generator=generator) * shown.sum(dim=1, keepdim=True)).long()
         used &= shown.unsqueeze(-1)
         repeated = (first < torch.arange(pairs)).unsqueeze(-1) & (torch.arange(2 * MOTIF) >= MOTIF)
@@ -209,20 +206,20 @@ class MadData(GeneratedData):
         asking = (torch.arange(2 * MOTIF) >= MOTIF).expand(size, -1)
         answered = torch.cat([repeated.flatten(1), asking], dim=1)
 
-        tokens = torch.full((size, self.length + 1), self.mark)
+        tokens = torch.full((size, self.protocol.length + 1), self.mark)
         answers = torch.zeros_like(tokens, dtype=torch.bool)
-        filled = torch.arange(self.length + 1) > self.length - used.sum(dim=1, keepdim=True)
+        filled = torch.arange(self.protocol.length + 1) > self.protocol.length - used.sum(dim=1, keepdim=True)
         tokens[filled], answers[filled] = motifs[used], answered[used]
         return _next_tokens(tokens, answers)
 
     def _memorization(self, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        keys = torch.randint(self.keys, (size, self.length // 2), generator=generator)
+        keys = torch.randint(self.keys, (size, self.protocol.length // 2), generator=generator)
         inputs = torch.stack([keys, torch.full_like(keys, self.mark)], dim=-1).flatten(1)
         targets = torch.stack([torch.full_like(keys, IGNORED), self.memorized[keys]], dim=-1).flatten(1)
         return inputs, targets, targets != IGNORED
 
     def _compression(self, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        tokens = torch.randint(self.plain, (size, self.length), generator=generator)
+        tokens = torch.randint(self.plain, (size, self.protocol.length), generator=generator)
         tokens[:, -1] = self.mark
         return tokens, tokens, torch.ones_like(tokens)
 
@@ -230,16 +227,16 @@ class MadData(GeneratedData):
         """Return the loss of the best predictor that knows the step alone; see `MadTask`."""
         if self.name == "fuzzy_recall":
             targets = self.assemble(self.rows("val")).targets
-            shares = nn.functional.one_hot(targets, self.vocabulary_size).double().mean(dim=0)
+            shares = nn.functional.one_hot(targets, self.tokens).double().mean(dim=0)
             return torch.special.entr(shares).sum(dim=-1).mean().item()
         if self.name == "memorization":
             return math.log(self.keys)
         if self.name == "compression":
-            return (self.length - 1) / self.length * math.log(self.plain)
-        pairs, keys, values = self.length // 2, self.keys, self.plain - self.keys
-        noise = self.noise * (1 - 1 / (pairs - 1))  # one pair is never noise
+            return (self.protocol.length - 1) / self.protocol.length * math.log(self.plain)
+        pairs, keys, values = self.protocol.length // 2, self.keys, self.plain - self.keys
+        noise = self.protocol.noise * (1 - 1 / (pairs - 1))  # one pair is never noise
         before_last = (pairs - 2) * self._entropy(keys, noise) + (pairs - 1) * self._entropy(values, noise)
-        return (before_last + math.log(keys) + math.log(values)) / (self.length - 1)
+        return (before_last + math.log(keys) + math.log(values)) / (self.protocol.length - 1)
 
     def _entropy(self, tokens: int, noise: float) -> float:
         """Return the entropy, in nats, of a token that is noise with a probability, else one of several tokens."""
@@ -327,14 +324,14 @@ class MadTask(DataTask[MadData]):
     @classmethod
     def arguments(cls, data: MadData) -> dict[str, Any]:
         at_once = {
-            "readout": partial(Decoder, length=data.length),
-            "metrics": SequenceMetrics(data.vocabulary_size),  # a readout predicts one target by default
+            "readout": partial(Decoder, length=data.protocol.length),
+            "metrics": SequenceMetrics(data.tokens),  # a readout predicts one target by default
         }
         return {
-            "vocabulary_size": data.vocabulary_size,
-            "output_size": data.vocabulary_size,
+            "vocabulary_size": data.tokens,
+            "output_size": data.tokens,
             "baseline": data.baseline(),
-            "max_writes": data.length,
+            "max_writes": data.protocol.length,
             **(at_once if data.name == "compression" else {}),
         }
 
@@ -342,5 +339,5 @@ class MadTask(DataTask[MadData]):
         width = len(str(self.data.plain - 1))
         names = [f"{token:0{width}}" for token in range(self.data.plain)]
         names += [("-" if self.data.name == "fuzzy_recall" else "?") * width] * self.data.marked
-        names += ["n" * width] * self.data.noise_tokens
+        names += ["n" * width] * (self.data.tokens - len(names))
         return align_answers(batch, predicted, row, names, names)

@@ -9,11 +9,11 @@ Each operation has its own brackets, so that none binds more tightly than anothe
 finite automaton computes the value.
 """
 
-from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
-from gyral.core.checks import check_boolean, check_integer
+from gyral.core.options import Range
 from gyral.data.expressions import draw_expression
 from gyral.tasks.tracking import TrackingData, TrackingTask
 
@@ -36,40 +36,14 @@ class BracketsData(TrackingData):
         OptionError: an option is out of bounds.
     """
 
-    def __init__(
-        self,
-        *,
-        modulus: int = 5,
-        multiplication: bool = False,
-        length: int = 24,
-        shortest: int | None = None,
-        test_factors: Sequence[int] = (1, 2, 4, 8),
-        test_range: Sequence[int] | None = None,
-        bos: bool = True,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        val_batches: int = 4,
-        test_batches: int = 16,
-        data_seed: int = 0,
-    ) -> None:
-        self.modulus = check_integer("modulus", modulus, minimum=2, maximum=100)
-        self.operators = 3 if check_boolean("multiplication", multiplication) else 2
-        digits = tuple(map(str, range(modulus)))
-        super().__init__(
-            letters=(*digits, *SIGNS[: self.operators], "(", ")"),
-            classes=digits,
-            length=length,
-            shortest=shortest,
-            test_factors=test_factors,
-            test_range=test_range,
-            labels="end",
-            bos=bos,
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
+    modulus: Annotated[int, Range(2, 100)] = 5
+    multiplication: bool = False
+
+    def __post_init__(self) -> None:
+        self.operators = 3 if self.multiplication else 2
+        self.classes = tuple(map(str, range(self.modulus)))
+        self.letters = (*self.classes, *SIGNS[: self.operators], "(", ")")
+        super().__post_init__()
 
     def words(self, generator: np.random.Generator, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         words = np.zeros((len(lengths), lengths.max()), dtype=np.int64)

@@ -8,15 +8,16 @@ An example with length 16 and two pairs; · is the filler:
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gyral.core.checks import check_choice, check_integer, check_integers, check_real
+from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.core.measures import ACCURACY, SEQUENCE_ACCURACY, percentage
+from gyral.core.options import Increasing, OneOf, PositiveInt, Range
 from gyral.data.batching import Batch
 from gyral.data.drawn import categories_of_test, draw_distinct
 from gyral.tasks.data_module import DrawnData
@@ -50,42 +51,32 @@ class MqarData(DrawnData):
 
     small: ClassVar = {"length": 16, "pairs": 2, "vocabulary_size": 40}
 
-    def __init__(
-        self,
-        *,
-        length: int = 64,
-        pairs: int = 4,
-        vocabulary_size: int = 8192,
-        power: float = 0.01,
-        filler: str = "zeros",
-        test_lengths: Sequence[int] = (),
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        val_batches: int = 20,
-        test_batches: int = 47,
-        data_seed: int = 0,
-    ) -> None:
-        check_integer("length", length, minimum=4)
-        check_integer("pairs", pairs, maximum=length // 4)
-        self.categories = list(map(str, check_integers("test_lengths", test_lengths, minimum=4)))
-        # The length and the number of pairs of each test.
-        self.sizes = [(length, pairs), *((each, max(1, pairs * each // length)) for each in test_lengths)]
-        self.longest = max(each for each, _ in self.sizes)
-        most = max(each for _, each in self.sizes)
-        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, minimum=2 * most + 2, maximum=10**6)
-        if vocabulary_size % 2:
-            raise OptionError("vocabulary_size", vocabulary_size, "must be even: half of the tokens are values")
-        self.first_value = vocabulary_size // 2
-        self.power = check_real("power", power, above=0)
-        self.filler = check_choice("filler", filler, ("zeros", "random"))
+    length: Annotated[int, Range(4)] = 64
+    pairs: PositiveInt = 4
+    vocabulary_size: Annotated[int, Range(4, 10**6)] = 8192
+    power: Annotated[float, Range(above=0)] = 0.01
+    filler: Annotated[str, OneOf(("zeros", "random"))] = "zeros"
+    test_lengths: Annotated[Sequence[int], Increasing(4)] = ()
+    test_batches = 47
+
+    def check(self) -> None:
+        check_integer("pairs", self.pairs, maximum=self.length // 4)
+        most = max(pairs for _, pairs in self.sizes)
+        check_integer("vocabulary_size", self.vocabulary_size, minimum=2 * most + 2, maximum=10**6)
+        if self.vocabulary_size % 2:
+            raise OptionError("vocabulary_size", self.vocabulary_size, "must be even: half of the tokens are values")
+
+    def __post_init__(self) -> None:
+        self.categories = list(map(str, self.test_lengths))
+        self.longest = max(length for length, _ in self.sizes)
+        self.first_value = self.vocabulary_size // 2
         self.tests = len(self.sizes)
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """The length and the number of pairs of each test."""
+        lengths = (self.length, *self.test_lengths)
+        return [(length, max(1, self.pairs * length // self.length)) for length in lengths]
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
         rows, (length, pairs) = self.size_of(split), self.sizes[test]

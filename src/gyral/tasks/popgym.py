@@ -13,14 +13,15 @@ The first card and the reversal, of a deck of 4 cards instead of 52; | is the la
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gyral.core.checks import check_choice, check_integer, check_integers
+from gyral.core.checks import check_integer
 from gyral.core.measures import ACCURACY, SEQUENCE_ACCURACY, percentage
+from gyral.core.options import Increasing, OneOf, PositiveInt, Range
 from gyral.data.batching import IGNORED, Batch
 from gyral.data.drawn import categories_of_test
 from gyral.tasks.data_module import DrawnData
@@ -52,38 +53,25 @@ class PopgymData(DrawnData):
         OptionError: an option is out of bounds.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str = "repeat_previous",
-        decks: int = 1,
-        k: int = 4,
-        test_decks: Sequence[int] = (),
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        val_batches: int = 20,
-        test_batches: int = 20,
-        data_seed: int = 0,
-    ) -> None:
-        self.name = check_choice("name", name, NAMES)
-        self.decks = [check_integer("decks", decks, maximum=10_000), *check_integers("test_decks", test_decks)]
-        self.k = check_integer("k", k, maximum=CARDS * min(self.decks) - 1)
-        self.categories = [f"{count}_decks" for count in self.decks[1:]]
-        self.tests = len(self.decks)
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
+    name: Annotated[str, OneOf(NAMES)] = "repeat_previous"
+    decks: Annotated[int, Range(1, 10_000)] = 1
+    k: PositiveInt = 4
+    test_decks: Annotated[Sequence[int], Increasing()] = ()
+
+    def check(self) -> None:
+        check_integer("k", self.k, maximum=CARDS * min([self.decks, *self.test_decks]) - 1)
+
+    def __post_init__(self) -> None:
+        self.decks_of_tests = [self.decks, *self.test_decks]
+        self.categories = [f"{count}_decks" for count in self.test_decks]
+        self.tests = len(self.decks_of_tests)
 
     def length(self, decks: int) -> int:
         """Return the number of steps with a number of decks."""
         return (2 if self.name == "autoencode" else 1) * CARDS * decks - 1
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
-        cards, steps = CARDS * self.decks[test], self.length(self.decks[test])
+        cards, steps = CARDS * self.decks_of_tests[test], self.length(self.decks_of_tests[test])
         suits = generator.permuted(np.tile(np.arange(cards) % SUITS, (self.size_of(split), 1)), axis=1)
         targets = np.full((self.size_of(split), steps), IGNORED)
         inputs = suits[:, :-1]
@@ -126,7 +114,7 @@ class PopgymTask(DataTask[PopgymData]):
             "output_size": SUITS,
             "baseline": math.log(SUITS),
             "metrics": AnswerMetrics(data.categories, ("accuracy", "sequence_accuracy")),
-            "max_writes": data.length(max(data.decks)),
+            "max_writes": data.length(max(data.decks_of_tests)),
         }
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:

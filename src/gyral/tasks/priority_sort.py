@@ -8,12 +8,13 @@ An example with 4 vectors of 3 bits and the 2 highest priorities; ? is the flag 
 """
 
 import math
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from gyral.core.checks import check_integer
+from gyral.core.options import PositiveInt, Range
 from gyral.data.batching import Batch
 from gyral.data.drawn import answer_batch
 from gyral.tasks.data_module import DrawnData
@@ -39,28 +40,13 @@ class PrioritySortData(DrawnData):
 
     small: ClassVar = {"items": 5, "highest": 3}
 
-    def __init__(
-        self,
-        *,
-        items: int = 20,
-        highest: int = 16,
-        bits: int = 8,
-        batch_size: int = 16,
-        eval_batch_size: int | None = None,
-        val_batches: int = 20,
-        test_batches: int = 20,
-        data_seed: int = 0,
-    ) -> None:
-        self.items = check_integer("items", items)
-        self.highest = check_integer("highest", highest, maximum=items)
-        self.bits = check_integer("bits", bits, maximum=10_000)
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
+    items: PositiveInt = 20
+    highest: PositiveInt = 16
+    bits: Annotated[int, Range(1, 10_000)] = 8
+    batch_size = 16
+
+    def check(self) -> None:
+        check_integer("highest", self.highest, maximum=self.items)
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
         rows = self.size_of(split)

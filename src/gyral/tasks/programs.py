@@ -9,18 +9,19 @@ The sign of a negative number is last: -67032 is 23076-. `gyral.data.programs.dr
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from torch import Tensor
 
-from gyral.core.checks import check_integer, check_integers
+from gyral.core.checks import check_integer
 from gyral.core.errors import ChoiceError, OptionError
 from gyral.core.inputs import excerpt
 from gyral.core.measures import percentage
+from gyral.core.options import Increasing, OneOf, PositiveInt
 from gyral.data.batching import IGNORED, Batch, pad_rows
 from gyral.data.drawn import answer_batch
-from gyral.data.programs.curriculum import Curriculum
+from gyral.data.programs.curriculum import CURRICULA, Curriculum
 from gyral.data.programs.drawing import KINDS, OPERANDS, SYMBOLS, Program, draw_programs, longest_program
 from gyral.data.programs.evaluation import ProgramError, evaluate_program
 from gyral.tasks.answer import AnswerData, AnswerTask
@@ -53,54 +54,49 @@ class ProgramData(AnswerData):
     outputs = tuple(ANSWER_SYMBOLS)
     end = CLASSES["."]
 
-    def __init__(
-        self,
-        *,
-        kinds: str | Sequence[str] | None = None,
-        digits: Sequence[int] = (2, 4),
-        curriculum: str = "mixed",
-        patience: int = 3,
-        batch_size: int = 32,
-        eval_batch_size: int | None = None,
-        val_batches: int = 20,
-        test_batches: int = 100,
-        data_seed: int = 0,
-    ) -> None:
-        chosen = tuple(KINDS) if kinds is None else (kinds,) if isinstance(kinds, str) else tuple(kinds)
-        for kind in chosen:
+    kinds: str | Sequence[str] | None = None
+    digits: Annotated[Sequence[int], Increasing(count=2)] = (2, 4)
+    curriculum: Annotated[str, OneOf(CURRICULA)] = "mixed"
+    patience: PositiveInt = 3
+    batch_size = 32
+    test_batches = 100
+
+    def check(self) -> None:
+        kinds = self.chosen()
+        for kind in kinds:
             if kind not in KINDS:
                 raise ChoiceError("kinds", kind, tuple(KINDS))
-        if not chosen or len(set(chosen)) < len(chosen):
-            raise OptionError("kinds", kinds, f"must be distinct values from {', '.join(KINDS)}")
-        self.kinds = chosen
-        smallest, largest = check_integers("digits", digits, count=2)
-        check_integer("digits", largest, maximum=LARGEST_DIGITS)
-        self.curriculum = Curriculum(curriculum, smallest, largest, patience)
-        self.follows_training = self.curriculum.grows
-        self.mixed = Curriculum("mixed", smallest, largest, patience)
-        self.digits = range(smallest, largest + 1)
-        self.categories = [*self.kinds, *(f"{count}_digits" for count in self.digits)]
-        self.max_writes = longest_program(chosen, largest)
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
+        if not kinds or len(set(kinds)) < len(kinds):
+            raise OptionError("kinds", self.kinds, f"must be distinct values from {', '.join(KINDS)}")
+        check_integer("digits", self.digits[1], maximum=LARGEST_DIGITS)
+
+    def __post_init__(self) -> None:
+        smallest, largest = self.digits
+        self.in_training = Curriculum(self.curriculum, smallest, largest, self.patience)
+        self.in_evaluation = Curriculum("mixed", smallest, largest, self.patience)
+        self.follows_training = self.in_training.grows
+        self.counts = range(smallest, largest + 1)
+        self.categories = [*self.chosen(), *(f"{count}_digits" for count in self.counts)]
+        self.max_writes = longest_program(self.chosen(), largest)
+
+    def chosen(self) -> tuple[str, ...]:
+        """Return the kinds of the programs."""
+        kinds = tuple(KINDS) if self.kinds is None else self.kinds
+        return (kinds,) if isinstance(kinds, str) else tuple(kinds)
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
-        curriculum = self.curriculum if split == "train" else self.mixed
+        curriculum = self.in_training if split == "train" else self.in_evaluation
         digits = curriculum.draw(generator, self.size_of(split), OPERANDS)
-        return self.assemble(draw_programs(generator, self.kinds, digits))
+        return self.assemble(draw_programs(generator, self.chosen(), digits))
 
     def assemble(self, programs: Sequence[Program]) -> Batch:
         """Return a batch of programs with their answers."""
         questions = [[TOKENS[symbol] for symbol in program.text] for program in programs]
         answers = [[CLASSES[symbol] for symbol in answer_text(program.value)] for program in programs]
+        kinds = self.chosen()
         categories = np.array(
             [
-                [True, *(program.kind == kind for kind in self.kinds), *(program.digits == n for n in self.digits)]
+                [True, *(program.kind == kind for kind in kinds), *(program.digits == n for n in self.counts)]
                 for program in programs
             ]
         )
@@ -151,7 +147,7 @@ class ProgramsTask(AnswerTask[ProgramData]):
 
     def data_metrics(self) -> dict[str, float]:
         """Return the numbers of all tasks and, for a curriculum that grows, its current number of digits."""
-        curriculum = self.data.curriculum
+        curriculum = self.data.in_training
         digits = {"curriculum_digits": float(curriculum.level)} if curriculum.grows else {}
         return {**super().data_metrics(), **digits}
 
@@ -165,15 +161,15 @@ class ProgramsTask(AnswerTask[ProgramData]):
 
     def step_validation(self, monitored: Tensor) -> None:
         super().step_validation(monitored)
-        self.data.curriculum.update(monitored.item() if self.mode == "max" else -monitored.item())
+        self.data.in_training.update(monitored.item() if self.mode == "max" else -monitored.item())
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
-        checkpoint["curriculum"] = self.data.curriculum.state_dict()
+        checkpoint["curriculum"] = self.data.in_training.state_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
-        self.data.curriculum.load_state_dict(checkpoint["curriculum"])
+        self.data.in_training.load_state_dict(checkpoint["curriculum"])
 
 
 def answer_text(value: int) -> str:

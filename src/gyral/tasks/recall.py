@@ -7,15 +7,15 @@ An example with length 8 (four pairs):
 """
 
 import math
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.core.measures import ACCURACY, SEQUENCE_ACCURACY, percentage
+from gyral.core.options import Range
 from gyral.data.batching import IGNORED, Batch
 from gyral.tasks.data_module import GeneratedData
 from gyral.tasks.data_task import DataTask
@@ -42,29 +42,20 @@ class RecallData(GeneratedData):
 
     small: ClassVar = {"length": 6}
 
-    def __init__(
-        self,
-        *,
-        length: int = 30,
-        batch_size: int = 128,
-        eval_batch_size: int | None = None,
-        train_size: int = 100_000,
-        val_size: int = 10_000,
-        test_size: int = 20_000,
-        data_seed: int = 0,
-    ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            train_size=train_size,
-            val_size=val_size,
-            test_size=test_size,
-            data_seed=data_seed,
-        )
-        self.length = check_integer("length", length, minimum=2, maximum=400)
-        if length % 2:
-            raise OptionError("length", length, "must be even, since letters and digits come in pairs")
-        self.pairs = length // 2
+    length: Annotated[int, Range(2, 400)] = 30
+    batch_size = 128
+    train_size = 100_000
+    val_size = 10_000
+    test_size = 20_000
+
+    def check(self) -> None:
+        super().check()
+        if self.length % 2:
+            raise OptionError("length", self.length, "must be even, since letters and digits come in pairs")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.pairs = self.length // 2
         self.question = self.pairs + DIGITS
 
     def draw(self, size: int, generator: torch.Generator) -> Tensor:

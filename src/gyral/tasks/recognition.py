@@ -27,15 +27,15 @@ Words of the other languages:
 """
 
 import random
-from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from gyral.core.checks import check_choice, check_integer
+from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
+from gyral.core.options import OneOf, Range
 from gyral.data.flare import LANGUAGES, OPENING, Dyck
-from gyral.data.languages import draw_outside
+from gyral.data.languages import Language, draw_outside
 from gyral.data.transductions import encode
 from gyral.tasks.tracking import TrackingData, TrackingTask
 
@@ -64,47 +64,29 @@ class RecognitionData(TrackingData):
 
     small: ClassVar = {"length": 12}
 
-    def __init__(
-        self,
-        *,
-        language: str = "parity",
-        brackets: int = 2,
-        depth: int = 3,
-        length: int = 40,
-        shortest: int | None = 1,
-        test_factors: Sequence[int] = (1, 2, 4, 8),
-        test_range: Sequence[int] | None = None,
-        bos: bool = True,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        val_batches: int = 8,
-        test_batches: int = 16,
-        data_seed: int = 0,
-    ) -> None:
-        check_choice("language", language, (*LANGUAGES, "dyck"))
-        check_integer("brackets", brackets, maximum=len(OPENING))
-        check_integer("depth", depth, maximum=100)
-        self.language = Dyck(brackets, depth) if language == "dyck" else LANGUAGES[language]()
-        check_integer("length", length, minimum=self.language.shortest)
-        super().__init__(
-            letters=self.language.letters,
-            classes=("0", "1"),
-            length=length,
-            shortest=shortest,
-            test_factors=test_factors,
-            test_range=test_range,
-            labels="end",
-            bos=bos,
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
+    language: Annotated[str, OneOf((*LANGUAGES, "dyck"))] = "parity"
+    brackets: Annotated[int, Range(1, len(OPENING))] = 2
+    depth: Annotated[int, Range(1, 100)] = 3
+    length = 40
+    shortest = 1
+    val_batches = 8
+
+    def check(self) -> None:
+        check_integer("length", self.length, minimum=self.make_language().shortest)
+        super().check()
+
+    def __post_init__(self) -> None:
+        self.grammar = self.make_language()
+        self.letters, self.classes = tuple(self.grammar.letters), ("0", "1")
+        super().__post_init__()
         self.inputs = (*self.inputs[:-1], QUESTION)
 
+    def make_language(self) -> Language:
+        """Return the language."""
+        return Dyck(self.brackets, self.depth) if self.language == "dyck" else LANGUAGES[self.language]()
+
     def lengths_of_words(self, lengths: np.ndarray) -> np.ndarray:
-        fewest, step = self.language.shortest, self.language.step
+        fewest, step = self.grammar.shortest, self.grammar.step
         found = lengths[(lengths >= fewest) & ((lengths - fewest) % step == 0)]
         if lengths[-1] < fewest:
             raise OptionError("test_range", lengths[[0, -1]].tolist(), f"a word has at least {fewest} symbols")
@@ -113,7 +95,7 @@ class RecognitionData(TrackingData):
     def words(self, generator: np.random.Generator, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         labels = generator.integers(2, size=len(lengths))
         source = random.Random(int(generator.integers(2**62)))  # faster than NumPy for single numbers
-        language, longest = self.language, int(lengths.max())
+        language, longest = self.grammar, int(lengths.max())
         words = [
             language.draw(source, length) if label else draw_outside(language, source, length)
             for label, length in zip(labels.tolist(), lengths.tolist(), strict=True)

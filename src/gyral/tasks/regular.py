@@ -12,11 +12,11 @@ The label after an operator is that of the expression before it. The other tasks
     cycle_navigation  +1 -1 0 -1 -1      → 3     the place on a cycle with 5 places
 """
 
-from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
-from gyral.core.checks import check_choice
+from gyral.core.options import OneOf
 from gyral.data.automata import Automaton
 from gyral.tasks.tracking import AutomatonData, TrackingTask
 
@@ -94,40 +94,13 @@ class RegularData(AutomatonData):
         OptionError: an option is out of bounds.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str = "parity",
-        length: int = 24,
-        shortest: int | None = None,
-        test_factors: Sequence[int] = (1, 2, 4, 8),
-        test_range: Sequence[int] | None = None,
-        labels: str = "every",
-        bos: bool = True,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        val_batches: int = 4,
-        test_batches: int = 16,
-        data_seed: int = 0,
-    ) -> None:
-        self.only_odd = check_choice("name", name, tuple(AUTOMATA)) == "modular_arithmetic"
-        super().__init__(
-            AUTOMATA[name](),
-            length=length,
-            shortest=shortest,
-            test_factors=test_factors,
-            test_range=test_range,
-            labels=labels,
-            bos=bos,
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
+    name: Annotated[str, OneOf(AUTOMATA)] = "parity"
+
+    def make_automaton(self) -> Automaton:
+        return AUTOMATA[self.name]()
 
     def lengths_of_words(self, lengths: np.ndarray) -> np.ndarray:
-        return lengths - (lengths + 1) % 2 if self.only_odd else lengths
+        return lengths - (lengths + 1) % 2 if self.name == "modular_arithmetic" else lengths
 
 
 class RegularTask(TrackingTask[RegularData]):

@@ -18,13 +18,13 @@ An example with two vectors of 4 bits and 3 repeats, one row for each channel of
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from torch import Tensor
 
-from gyral.core.checks import check_boolean, check_integer, check_integers, check_real
 from gyral.core.measures import SEQUENCE_ACCURACY, WRONG_BITS, percentage
+from gyral.core.options import Increasing, Range
 from gyral.data.batching import Batch
 from gyral.data.drawn import answer_batch
 from gyral.tasks.data_module import DrawnData
@@ -54,44 +54,26 @@ class RepeatCopyData(DrawnData):
         OptionError: an option is out of bounds.
     """
 
-    def __init__(
-        self,
-        *,
-        bits: int = 4,
-        lengths: Sequence[int] = (1, 2),
-        repeats: Sequence[int] = (1, 2),
-        test_lengths: Sequence[int] = (),
-        test_repeats: Sequence[int] = (),
-        end_marker: bool = True,
-        repeats_scale: float = 10.0,
-        batch_size: int = 16,
-        eval_batch_size: int | None = None,
-        val_batches: int = 20,
-        test_batches: int = 20,
-        data_seed: int = 0,
-    ) -> None:
-        self.bits = check_integer("bits", bits, maximum=10_000)
-        trained = tuple(check_integers("lengths", lengths, count=2)), tuple(check_integers("repeats", repeats, count=2))
-        further_lengths = check_integers("test_lengths", test_lengths)
-        further_repeats = check_integers("test_repeats", test_repeats)
-        self.end_marker = check_boolean("end_marker", end_marker)
-        self.repeats_scale = check_real("repeats_scale", repeats_scale, above=0)
+    bits: Annotated[int, Range(1, 10_000)] = 4
+    lengths: Annotated[Sequence[int], Increasing(count=2)] = (1, 2)
+    repeats: Annotated[Sequence[int], Increasing(count=2)] = (1, 2)
+    test_lengths: Annotated[Sequence[int], Increasing()] = ()
+    test_repeats: Annotated[Sequence[int], Increasing()] = ()
+    end_marker: bool = True
+    repeats_scale: Annotated[float, Range(above=0)] = 10.0
+    batch_size = 16
+
+    def __post_init__(self) -> None:
+        trained = tuple(self.lengths), tuple(self.repeats)
         # The ranges of lengths and repeats of each test.
         self.ranges = [
             trained,
-            *(((length, length), trained[1]) for length in further_lengths),
-            *((trained[0], (count, count)) for count in further_repeats),
+            *(((length, length), trained[1]) for length in self.test_lengths),
+            *((trained[0], (count, count)) for count in self.test_repeats),
         ]
-        self.categories = [*map(str, further_lengths), *(f"{count}_repeats" for count in further_repeats)]
+        self.categories = [*map(str, self.test_lengths), *(f"{count}_repeats" for count in self.test_repeats)]
         self.longest = max(longest for (_, longest), _ in self.ranges)
         self.tests = len(self.ranges)
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
         lengths, repeats = (generator.integers(low, high + 1, self.size_of(split)) for low, high in self.ranges[test])

@@ -8,14 +8,14 @@ An example of length 3; each rotation is its axis times its angle:
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gyral.core.checks import check_integer, check_integers
 from gyral.core.measures import MAE, MSE, R2, Measure
+from gyral.core.options import Increasing, PositiveInt
 from gyral.data.batching import Batch
 from gyral.data.drawn import categories_of_test
 from gyral.models.attention import LastStep
@@ -46,28 +46,13 @@ class RotationsData(DrawnData):
 
     small: ClassVar = {"length": 6}
 
-    def __init__(
-        self,
-        *,
-        length: int = 20,
-        test_lengths: Sequence[int] = (),
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        val_batches: int = 20,
-        test_batches: int = 20,
-        data_seed: int = 0,
-    ) -> None:
-        further = check_integers("test_lengths", test_lengths)
-        self.lengths = [check_integer("length", length), *further]
-        self.categories = list(map(str, further))
+    length: PositiveInt = 20
+    test_lengths: Annotated[Sequence[int], Increasing()] = ()
+
+    def __post_init__(self) -> None:
+        self.lengths = [self.length, *self.test_lengths]
+        self.categories = list(map(str, self.test_lengths))
         self.tests = len(self.lengths)
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
         axes = generator.standard_normal((self.size_of(split), self.lengths[test], VECTOR))

@@ -8,14 +8,15 @@ An example with length 14 and 3 data tokens, where · is the noise and ? the mar
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gyral.core.checks import check_choice, check_integer, check_integers
+from gyral.core.checks import check_integer, check_integers
 from gyral.core.measures import ACCURACY, SEQUENCE_ACCURACY, percentage
+from gyral.core.options import Increasing, OneOf, PositiveInt, Range
 from gyral.data.batching import IGNORED, Batch
 from gyral.data.drawn import categories_of_test, draw_distinct
 from gyral.tasks.data_module import DrawnData
@@ -48,37 +49,27 @@ class SelectiveCopyData(DrawnData):
 
     small: ClassVar = {"length": 12, "recalled": 3}
 
-    def __init__(
-        self,
-        *,
-        length: int = 4096,
-        recalled: int = 16,
-        vocabulary_size: int = 16,
-        form: str = "mamba",
-        test_lengths: Sequence[int] = (),
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        val_batches: int = 20,
-        test_batches: int = 20,
-        data_seed: int = 0,
-    ) -> None:
-        self.form = check_choice("form", form, ("mamba", "mad"))
-        self.recalled = check_integer("recalled", recalled)
-        self.marked = self.form == "mad"  # whether a step with the marker precedes the answer
-        shortest = 2 * recalled + self.marked
-        further = check_integers("test_lengths", test_lengths, minimum=shortest)
-        self.lengths = [check_integer("length", length, minimum=shortest), *further]
-        self.categories = list(map(str, further))
-        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, minimum=4, maximum=10**6)
-        self.marker = vocabulary_size - 1
+    length: PositiveInt = 4096
+    recalled: PositiveInt = 16
+    vocabulary_size: Annotated[int, Range(4, 10**6)] = 16
+    form: Annotated[str, OneOf(("mamba", "mad"))] = "mamba"
+    test_lengths: Annotated[Sequence[int], Increasing()] = ()
+
+    def check(self) -> None:
+        shortest = 2 * self.recalled + self.marked
+        check_integers("test_lengths", self.test_lengths, minimum=shortest)
+        check_integer("length", self.length, minimum=shortest)
+
+    @property
+    def marked(self) -> bool:
+        """Whether a step with the marker precedes the answer."""
+        return self.form == "mad"
+
+    def __post_init__(self) -> None:
+        self.lengths = [self.length, *self.test_lengths]
+        self.categories = list(map(str, self.test_lengths))
+        self.marker = self.vocabulary_size - 1
         self.tests = len(self.lengths)
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
 
     def draw(self, generator: np.random.Generator, split: str, test: int) -> Batch:
         rows, length = self.size_of(split), self.lengths[test]

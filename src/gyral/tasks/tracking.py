@@ -2,15 +2,17 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from dataclasses import field
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gyral.core.checks import check_boolean, check_choice, check_integer, check_integers
+from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.core.measures import Measure, percentage
+from gyral.core.options import Increasing, OneOf, PositiveInt, Range
 from gyral.data.automata import Automaton
 from gyral.data.batching import IGNORED, Batch
 from gyral.tasks.data_module import DrawnData
@@ -20,44 +22,59 @@ from gyral.tasks.rendering import align
 
 LABELS = ("every", "end")
 BEGIN, END = "^", "="  # names of the symbols around a word
-LONGEST = 10_000  # symbols of a word
 CERTAIN = 1 - 1e-9  # chance accuracy from which on a task is none
 
 
-def lengths_of_tests(
-    length: int,
-    shortest: int | None,
-    test_factors: Sequence[int],
-    test_range: Sequence[int] | None,
-    longest: int = LONGEST,
-) -> tuple[list[np.ndarray], list[str]]:
-    """Return the lengths of the words of each test, all equally likely, and the names of the tests.
-
-    The first test has the lengths of training.
+class WordsData(DrawnData):
+    """Words whose lengths in training and in each test follow from options.
 
     Args:
-        length, shortest, test_factors, test_range: see `TrackingData`.
-        longest: the most symbols of a word.
+        length: symbols of a word in training and validation.
+        shortest: symbols of the shortest word in training and validation, whose lengths are then uniform. None: all
+            words have `length` symbols.
+        test_factors: the tests, as multiples of `length`, such as [1, 2, 4, 8]. The first one has the lengths of
+            training, the others one length.
+        test_range: shortest and longest word of a further test, whose lengths are uniform. None: no such test.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
+
+    Attributes:
+        most_symbols: the largest length of a word in a test.
 
     Raises:
         OptionError: an option is out of bounds.
     """
-    check_integer("length", length, maximum=longest)
-    first = length if shortest is None else check_integer("shortest", shortest, maximum=length)
-    factors = check_integers("test_factors", test_factors)
-    if factors[:1] != [1]:
-        raise OptionError("test_factors", test_factors, "must begin with 1, the lengths of training")
-    if factors[-1] * length > longest:
-        raise OptionError("test_factors", test_factors, f"a word has at most {longest:,} symbols")
-    ranges = [(first, length), *((length * factor, length * factor) for factor in factors[1:])]
-    names = [f"{factor}x" for factor in factors]
-    if test_range is not None:
-        low, high = check_integers("test_range", test_range, count=2)
-        if high > longest:
-            raise OptionError("test_range", test_range, f"a word has at most {longest:,} symbols")
-        ranges.append((low, high))
-        names.append("range")
-    return [np.arange(low, high + 1) for low, high in ranges], names
+
+    small: ClassVar = {"length": 6, "test_factors": [1, 2]}
+    most_symbols = 10_000
+
+    length: Annotated[int, Range(1, 10_000)] = 24
+    shortest: PositiveInt | None = None
+    test_factors: Annotated[Sequence[int], Increasing()] = (1, 2, 4, 8)
+    test_range: Annotated[Sequence[int], Increasing(count=2)] | None = None
+
+    def check(self) -> None:
+        most = self.most_symbols
+        if self.shortest is not None:
+            check_integer("shortest", self.shortest, maximum=self.length)
+        if self.test_factors[:1] != [1]:
+            raise OptionError("test_factors", self.test_factors, "must begin with 1, the lengths of training")
+        if self.test_factors[-1] * self.length > most:
+            raise OptionError("test_factors", self.test_factors, f"a word has at most {most:,} symbols")
+        if self.test_range is not None and self.test_range[1] > most:
+            raise OptionError("test_range", self.test_range, f"a word has at most {most:,} symbols")
+
+    def lengths_of_tests(self) -> tuple[list[np.ndarray], list[str]]:
+        """Return the lengths of the words of each test, all equally likely, and the names of the tests.
+
+        The first test has the lengths of training.
+        """
+        longest = [self.length * factor for factor in self.test_factors[1:]]
+        ranges = [(self.shortest or self.length, self.length), *zip(longest, longest, strict=True)]
+        names = [f"{factor}x" for factor in self.test_factors]
+        if self.test_range is not None:
+            ranges.append((self.test_range[0], self.test_range[1]))
+            names.append("range")
+        return [np.arange(low, high + 1) for low, high in ranges], names
 
 
 def categories_of(rows: int, tests: int, test: int) -> Tensor:
@@ -68,26 +85,21 @@ def categories_of(rows: int, tests: int, test: int) -> Tensor:
     return categories
 
 
-class TrackingData(DrawnData):
+class TrackingData(WordsData):
     """Words of symbols, with a label after each symbol or after the last one.
 
     Inputs: the begin symbol if `bos`, the word, and the end symbol if there is one label. Tokens: the letters in order,
     then the begin symbol, then the end symbol. A begin symbol has no label.
 
     Args:
-        letters: names of the letters.
-        classes: names of the labels.
-        length: symbols of a word in training and validation.
-        shortest: symbols of the shortest word in training and validation, whose lengths are then uniform. None: all
-            words have `length` symbols.
-        test_factors: the tests, as multiples of `length`, such as [1, 2, 4, 8]. The first one has the lengths of
-            training, the others one length.
-        test_range: shortest and longest word of a further test, whose lengths are uniform. None: no such test.
-        labels: "every": a label after each symbol; "end": one label, at an end symbol that follows the word.
+        length, shortest, test_factors, test_range: see `WordsData`.
         bos: whether a begin symbol precedes the word.
         batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
 
     Attributes:
+        letters: names of the letters; a subclass sets them.
+        classes: names of the labels; a subclass sets them.
+        end: whether there is one label, at an end symbol that follows the word.
         lengths: the lengths of the words of each test, all equally likely.
         longest: the greatest of these lengths.
         chances: the accuracies by name of a predictor without memory, in training and in each test. It knows the number
@@ -98,41 +110,21 @@ class TrackingData(DrawnData):
         OptionError: an option is out of bounds, or all words of a test have the same label.
     """
 
-    small: ClassVar = {"length": 6, "test_factors": [1, 2]}
+    bos: bool = True
+    val_batches = 4
+    test_batches = 16
 
-    def __init__(
-        self,
-        *,
-        letters: Sequence[str],
-        classes: Sequence[str],
-        length: int,
-        shortest: int | None,
-        test_factors: Sequence[int],
-        test_range: Sequence[int] | None,
-        labels: str,
-        bos: bool,
-        batch_size: int,
-        eval_batch_size: int | None = None,
-        val_batches: int,
-        test_batches: int,
-        data_seed: int,
-    ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            val_batches=val_batches,
-            test_batches=test_batches,
-            data_seed=data_seed,
-        )
-        lengths, self.categories = lengths_of_tests(length, shortest, test_factors, test_range)
+    letters: Sequence[str] = field(init=False)
+    classes: Sequence[str] = field(init=False)
+    end: bool = field(init=False, default=True)
+
+    def __post_init__(self) -> None:
+        lengths, self.categories = self.lengths_of_tests()
         self.lengths = [self.lengths_of_words(each) for each in lengths]
         self.tests = len(self.lengths)
         self.longest = max(int(each[-1]) for each in self.lengths)
-        self.bos = check_boolean("bos", bos)
-        self.end = check_choice("labels", labels, LABELS) == "end"
-        self.begin_token, self.end_token = len(letters), len(letters) + bos
-        self.inputs = (*letters, *[BEGIN] * bos, *[END] * self.end)
-        self.classes = tuple(classes)
+        self.begin_token, self.end_token = len(self.letters), len(self.letters) + self.bos
+        self.inputs = (*self.letters, *[BEGIN] * self.bos, *[END] * self.end)
 
         frequencies = self.frequencies()
         entropies = -(frequencies * np.log(np.where(frequencies > 0, frequencies, 1))).sum(axis=1)
@@ -146,7 +138,8 @@ class TrackingData(DrawnData):
             "accuracy": [self._mean(right, lengths) for lengths in tests],
         }
         if max(self.chances["last_accuracy"]) > CERTAIN:
-            raise OptionError("length", length, "all words of a test have the same label, so there is nothing to learn")
+            reason = "all words of a test have the same label, so there is nothing to learn"
+            raise OptionError("length", self.length, reason)
 
     def _mean(self, values: np.ndarray, lengths: np.ndarray) -> float:
         """Return the mean over all labels of words with these lengths of a value that depends on the step, (steps,)."""
@@ -206,23 +199,32 @@ class AutomatonData(TrackingData):
     """Random words of an automaton, each of whose states has a label.
 
     Args:
-        automaton: the automaton.
-        **options: see `TrackingData`.
+        labels: "every": a label after each symbol; "end": one label, at an end symbol that follows the word.
+        length, shortest, test_factors, test_range, bos: see `TrackingData`.
+        batch_size, eval_batch_size, val_batches, test_batches, data_seed: see `gyral.tasks.data_module.DrawnData`.
     """
 
-    def __init__(self, automaton: Automaton, **options: Any) -> None:
-        self.automaton = automaton
-        super().__init__(letters=automaton.letters, classes=automaton.classes, **options)
+    labels: Annotated[str, OneOf(LABELS)] = "every"
+
+    def __post_init__(self) -> None:
+        self.machine = self.make_automaton()
+        self.letters, self.classes = self.machine.letters, self.machine.classes
+        self.end = self.labels == "end"
+        super().__post_init__()
+
+    @abstractmethod
+    def make_automaton(self) -> Automaton:
+        """Return the automaton."""
 
     def words(self, generator: np.random.Generator, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        letters, labels = self.automaton.words(generator.random((len(lengths), lengths.max())))
+        letters, labels = self.machine.words(generator.random((len(lengths), lengths.max())))
         return letters, labels[np.arange(len(lengths)), lengths - 1] if self.end else labels
 
     def frequencies(self) -> np.ndarray:
-        return self.automaton.frequencies(self.longest)
+        return self.machine.frequencies(self.longest)
 
     def right_words(self, predicted: np.ndarray) -> np.ndarray:
-        return self.automaton.agreement(predicted)
+        return self.machine.agreement(predicted)
 
 
 class TrackingMetrics(CategoryMetrics):

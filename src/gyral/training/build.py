@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from inspect import signature
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,9 @@ from gyral.config.instantiation import check_section, check_sections, located, m
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
 from gyral.core.memory import release_freed_memory, retain_freed_memory
+from gyral.core.options import Options
 from gyral.runs.directory import Run, load_run, with_data_at
 from gyral.tasks.base import SequenceTask, Task
-from gyral.tasks.data_module import DrawnData, GeneratedData
 from gyral.tasks.optimization import GroupedOptimizer, OptimizerFactory
 from gyral.training import compat
 from gyral.training.checkpoints import (
@@ -154,12 +153,12 @@ def check_options(config: DictConfig, section: str) -> None:
 
 
 def _check_data(config: DictConfig) -> None:
-    """Raise `OptionError` if the data of a task refuse an option; only data that are generated are made for that."""
+    """Raise `OptionError` if the options of a task's data do not fit together."""
     data_class = getattr(get_object(config.task._target_), "data_class", None)
-    if isinstance(data_class, type) and issubclass(data_class, GeneratedData | DrawnData):
+    if isinstance(data_class, type) and issubclass(data_class, Options):
         given: Any = OmegaConf.to_container(config.task, resolve=True)
         with located(config, "task"):
-            data_class(**{name: given[name] for name in signature(data_class).parameters if name in given})
+            data_class.check_options(**{name: given[name] for name in data_class.options if name in given})
 
 
 def _check_cell(config: DictConfig) -> None:
