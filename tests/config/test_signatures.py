@@ -8,7 +8,7 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from gyral.config.groups import choices
-from gyral.config.signatures import constructor_defaults
+from gyral.config.signatures import constructor_defaults, takes_text
 from gyral.core.errors import OptionError
 from tests.helpers.found import at_least
 from tests.helpers.running import build_task, compose_choices, compose_config
@@ -24,6 +24,9 @@ class OtherCell(GatedCell):
     pass
 """
 TASK = """
+from dataclasses import field
+from typing import Annotated, ClassVar
+from gyral.core.options import OneOf
 from gyral.tasks.copy import CopyData, CopyTask
 
 class OwnData(CopyData):
@@ -35,6 +38,12 @@ class OwnTask(CopyTask):
 
 class OtherTask(OwnTask):
     pass
+
+class AnnotatedData(CopyData):
+    path: Annotated[str, OneOf(("a", "b"))] | None = None
+    kind: ClassVar[int] = 3
+    recalled = 2
+    made: int = field(init=False, default=3)
 """
 
 
@@ -92,6 +101,16 @@ def test_a_task_of_the_user_has_the_options_of_its_data(project: Path) -> None:
     assert build_task("task=own", "model=gru", delay=5).data.delay == 5
     with pytest.raises(OptionError, match=r"^task\.delai=3: no such option; did you mean delay\? allowed: delay, "):
         build_task("task=own", "model=gru", "+task.delai=3")
+
+
+def test_annotated_attributes_are_options(project: Path) -> None:
+    defaults = constructor_defaults("own_task.AnnotatedData")
+    assert list(defaults)[:5] == ["path", "delay", "symbols", "recalled", "train_size"]
+    assert (defaults["path"], defaults["recalled"], defaults["train_size"]) == (None, 2, 50_000)
+    assert (takes_text("own_task.AnnotatedData", "path"), takes_text("own_task.AnnotatedData", "delay")) == (
+        True,
+        False,
+    )
 
 
 def test_defaults_of_a_constructor_do_not_replace_what_another_choice_sets(project: Path) -> None:

@@ -154,8 +154,8 @@ def test_many_and_long_overrides_still_give_each_job_a_directory(
         ),
         (
             ["task=recall,copy", "task.length=6", "model=rnn"],
-            "task.length=6: task=copy has no such option (job 2 of 2); it has delay, symbols, recalled, batch_size,"
-            " eval_batch_size, train_size, val_size, test_size, data_seed, monitor, mode. Write task=my_recall,copy"
+            "task.length=6: task=copy has no such option (job 2 of 2); it has delay, symbols, recalled, train_size,"
+            " val_size, test_size, batch_size, eval_batch_size, data_seed, monitor, mode. Write task=my_recall,copy"
             " instead with a file conf/task/my_recall.yaml of `defaults: [recall, _self_]` and `length: 6`",
         ),
     ],

@@ -28,7 +28,6 @@ from gyral.config.trust import GROUPS, find_object, known_names
 from gyral.core.errors import OptionError, UserError, one_line, suggest_name
 from gyral.core.inputs import path_of
 from gyral.core.memory import is_out_of_memory
-from gyral.core.options import check_value
 from gyral.core.signatures import is_open, parameters_of
 
 FACTORIES = ("optimizer", "scheduler", "model.cell")  # sections of objects that are made later, with more arguments
@@ -160,8 +159,7 @@ def check_section(node: DictConfig | dict[Any, Any], key: str) -> Any:
             check_section(value, f"{key}.{name}")
     if "_target_" not in values:
         return values
-    target = _find_target(values["_target_"], f"{key}._target_")
-    known, kinds = parameters_of(target), getattr(getattr(target, "data_class", target), "kinds", {})
+    known = parameters_of(_find_target(values["_target_"], f"{key}._target_"))
     parameters, is_complete = known or {}, known is not None and not is_open(known)
     for name in [name for name in values if not str(name).startswith("_")]:
         option, value = f"{key}.{name}", values[name]
@@ -183,10 +181,6 @@ def check_section(node: DictConfig | dict[Any, Any], key: str) -> Any:
             reason = re.sub(r"^(Input|String) should|^Value error, must", "must", first["msg"])
             is_of_item = any(isinstance(part, int) for part in first["loc"])
             raise OptionError(option, value, reason if is_of_item else _with_null(reason, hint)) from None
-        try:
-            check_value(option, value, kinds.get(name, {}))
-        except OptionError as error:
-            raise OptionError(option, value, _with_null(error.reason, hint)) from None
     return values
 
 

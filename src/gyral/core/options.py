@@ -1,13 +1,16 @@
 """Options of a class as annotated attributes, as in a dataclass: name, type, range and default in one line."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field
+from functools import partial
 from inspect import Parameter, Signature
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Union, dataclass_transform, get_args, get_origin
 
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_integers, check_real
+
+Check = Callable[[str, Any], Any]  # returns the value of an option of this name, or raises `OptionError`
 
 
 @dataclass(frozen=True)
@@ -19,12 +22,11 @@ class Range:
     above: float = -math.inf
     below: float = math.inf
 
-    def check(self, name: str, value: Any, kind: Any) -> float:
+    def check(self, kind: type) -> Check:
         if kind is int:
-            return check_integer(
-                name, value, int(self.minimum), None if self.maximum == math.inf else int(self.maximum)
-            )
-        return check_real(name, value, **vars(self))
+            maximum = None if self.maximum == math.inf else int(self.maximum)
+            return partial(check_integer, minimum=int(self.minimum), maximum=maximum)
+        return partial(check_real, **vars(self))
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,8 @@ class Increasing:
     minimum: int = 1
     count: int | None = None
 
-    def check(self, name: str, value: Any, kind: Any) -> list[int]:
-        return check_integers(name, value, self.minimum, self.count)
+    def check(self, kind: type) -> Check:
+        return partial(check_integers, **vars(self))
 
 
 @dataclass(frozen=True, eq=False)  # with the keys of a dictionary, it could not be hashed
@@ -44,8 +46,8 @@ class OneOf:
 
     choices: Collection[str]
 
-    def check(self, name: str, value: Any, kind: Any) -> str:
-        return check_choice(name, value, tuple(self.choices))
+    def check(self, kind: type) -> Check:
+        return partial(check_choice, choices=tuple(self.choices))
 
 
 PositiveInt = Annotated[int, Range(1)]
@@ -66,32 +68,38 @@ class Options:
     `field(kw_only=False)` is positional, and an attribute with `field(init=False)` is set later. A class may have a
     constructor of its own instead; its arguments are then the options.
 
-    The constructor checks each value against the annotation, sets it as an attribute, and calls `check` and then
-    `__post_init__`.
+    The constructor checks each value against the annotation, calls the next constructor with the positional options,
+    sets the options as attributes, and calls `check` and then `__post_init__`.
 
     Raises:
         OptionError: a value is out of the range that its annotation has, or has another type.
     """
 
-    options: ClassVar[Mapping[str, Parameter]] = {}
+    __options__: ClassVar[Mapping[str, Parameter]] = {}
     __signature__: ClassVar[Signature | None] = Signature()
+    __positional__: ClassVar[Sequence[str]] = ()
+    __defaults__: ClassVar[Mapping[str, Any]] = {}
+    __checks__: ClassVar[Mapping[str, tuple[bool, Sequence[Check]]]] = {}  # by name; whether None passes
 
     def __init_subclass__(cls, **further: Any) -> None:
-        super().__init_subclass__(**further)
         inherited: dict[str, Parameter] = {}
         for base in reversed(cls.__bases__):
-            inherited |= base.options if issubclass(base, Options) else {}
+            inherited |= base.__options__ if issubclass(base, Options) else {}
         own = _own_options(cls, inherited)
         new = {name: one for name, one in own.items() if name not in inherited}
         found = sorted({**new, **inherited, **own}.values(), key=lambda one: one.kind)  # positional ones first
-        cls.options = {one.name: one for one in found}
+        cls.__options__ = {one.name: one for one in found}
+        cls.__positional__ = [one.name for one in found if one.kind is one.POSITIONAL_OR_KEYWORD]
+        cls.__defaults__ = {one.name: one.default for one in found if one.default is not one.empty}
+        cls.__checks__ = {one.name: _checks_of(one.annotation) for one in found}
         constructor = next(owner for owner in cls.__mro__ if "__init__" in vars(owner))
-        signature = Signature(found)
-        cls.__signature__ = signature if constructor is Options else None  # None: that of the constructor
+        cls.__signature__ = Signature(found) if constructor is Options else None  # None: that of the constructor
+        super().__init_subclass__(**further)
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__()
-        self._set_options(arguments, options)
+        values = self._checked(arguments, options)
+        super().__init__(*map(values.__getitem__, self.__positional__))
+        self._set(values)
         self.__post_init__()
 
     def check(self) -> None:
@@ -103,35 +111,29 @@ class Options:
     @classmethod
     def check_options(cls, **options: Any) -> None:
         """Raise `OptionError` if the class refuses the options; nothing is built from them."""
-        cls.__new__(cls)._set_options((), options)
+        cls.__new__(cls)._set(cls._checked((), options))
 
-    def _set_options(self, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
-        known = type(self).options
-        try:
-            bound = Signature(list(known.values())).bind(*arguments, **options)
-        except TypeError as error:
-            raise TypeError(f"{type(self).__name__}.__init__() {error}") from None
-        bound.apply_defaults()
-        for name, value in bound.arguments.items():
-            setattr(self, name, check_value(name, value, known[name].annotation))
+    @classmethod
+    def _checked(cls, arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of all options, each within its range."""
+        known = cls.__options__
+        named = {**dict(zip(cls.__positional__, arguments, strict=False)), **options}
+        values = {**cls.__defaults__, **named}
+        if len(named) < len(arguments) + len(options) or values.keys() != known.keys():
+            try:
+                Signature(list(known.values())).bind(*arguments, **options)  # raises the usual error
+            except TypeError as error:
+                raise TypeError(f"{cls.__name__}.__init__() {error}") from None
+        for name, (allows_none, checks) in cls.__checks__.items():
+            if values[name] is not None or not allows_none:
+                for check in checks:
+                    values[name] = check(name, values[name])
+        return values
+
+    def _set(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            setattr(self, name, value)
         self.check()
-
-
-def check_value(name: str, value: Any, annotation: Any) -> Any:
-    """Return the value of an option if it is within the range of an annotation, such as `PositiveInt | None`.
-
-    Raises:
-        OptionError: it is not.
-    """
-    kinds = kinds_of(annotation)
-    if value is None and NoneType in kinds:
-        return None
-    if set(kinds) <= {bool, NoneType}:
-        return check_boolean(name, value)
-    for kind, ranges in kinds.items():
-        for each in ranges:
-            value = each.check(name, value, kind)
-    return value
 
 
 def kinds_of(annotation: Any) -> dict[Any, tuple[Any, ...]]:
@@ -141,6 +143,15 @@ def kinds_of(annotation: Any) -> dict[Any, tuple[Any, ...]]:
         get_args(each)[0] if hasattr(each, "__metadata__") else each: getattr(each, "__metadata__", ())
         for each in parts
     }
+
+
+def _checks_of(annotation: Any) -> tuple[bool, Sequence[Check]]:
+    """Return whether an annotation allows None, and the checks of other values."""
+    kinds = kinds_of(annotation)
+    checks = [each.check(kind) for kind, ranges in kinds.items() for each in ranges]
+    if bool in kinds and kinds.keys() <= {bool, NoneType}:
+        checks.append(check_boolean)
+    return NoneType in kinds, checks
 
 
 def _own_options(cls: type[Options], inherited: Mapping[str, Parameter]) -> dict[str, Parameter]:

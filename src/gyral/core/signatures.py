@@ -20,7 +20,7 @@ def parameters_of(function: Any) -> dict[str, Parameter] | None:
     for owner in owners:
         own = dict(list((_signature(vars(owner)["__init__"]) or {}).items())[1:])  # without self
         if owner is Options:
-            own = dict(function.options)
+            own = dict(function.__options__)
         parameters |= own | parameters
         if not is_open(own):
             return {name: each for name, each in parameters.items() if each.kind is not Parameter.VAR_KEYWORD}

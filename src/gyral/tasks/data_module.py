@@ -176,12 +176,9 @@ class GeneratedData(RowData):
 
     small: ClassVar = {"train_size": 76, "val_size": 20, "test_size": 12}
 
-    batch_size: PositiveInt = 64
-    eval_batch_size: PositiveInt | None = None
     train_size: PositiveInt = 10_000
     val_size: PositiveInt = 500
     test_size: PositiveInt = 500
-    data_seed: NonNegativeInt = 0
 
     def check(self) -> None:
         if self.train_size < self.batch_size:

@@ -158,7 +158,7 @@ def _check_data(config: DictConfig) -> None:
     if isinstance(data_class, type) and issubclass(data_class, Options):
         given: Any = OmegaConf.to_container(config.task, resolve=True)
         with located(config, "task"):
-            data_class.check_options(**{name: given[name] for name in data_class.options if name in given})
+            data_class.check_options(**{name: given[name] for name in data_class.__options__ if name in given})
 
 
 def _check_cell(config: DictConfig) -> None:
