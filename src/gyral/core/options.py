@@ -99,7 +99,9 @@ class Options:
     def __init__(self, *arguments: Any, **options: Any) -> None:
         values = self._checked(arguments, options)
         super().__init__(*map(values.__getitem__, self.__positional__))
-        self._set(values)
+        for name, value in values.items():
+            setattr(self, name, value)
+        self.check()
         self.__post_init__()
 
     def check(self) -> None:
@@ -111,7 +113,10 @@ class Options:
     @classmethod
     def check_options(cls, **options: Any) -> None:
         """Raise `OptionError` if the class refuses the options; nothing is built from them."""
-        cls.__new__(cls)._set(cls._checked((), options))
+        unbuilt = cls.__new__(cls)
+        for name, value in cls._checked((), options).items():
+            setattr(unbuilt, name, value)
+        unbuilt.check()
 
     @classmethod
     def _checked(cls, arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,11 +134,6 @@ class Options:
                 for check in checks:
                     values[name] = check(name, values[name])
         return values
-
-    def _set(self, values: Mapping[str, Any]) -> None:
-        for name, value in values.items():
-            setattr(self, name, value)
-        self.check()
 
 
 def kinds_of(annotation: Any) -> dict[Any, tuple[Any, ...]]:
