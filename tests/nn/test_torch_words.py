@@ -127,6 +127,20 @@ def test_pickles_of_earlier_versions_load() -> None:
     assert torch.equal(again.eval()(inputs)[0], layer.eval()(inputs)[0])
 
 
+def test_weights_are_in_one_piece_of_memory_for_cudnn_on_every_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[torch.dtype]] = []
+    monkeypatch.setattr(  # which does nothing on a CPU
+        nn.RNNBase, "flatten_parameters", lambda layer: seen.append([weight.dtype for weight in layer._flat_weights])
+    )
+    layer = gyral.GRU(X, N, 2)
+    assert seen[:2] == [[torch.float32] * 4] * 2
+    layer.double()
+    assert seen[-2:] == [[torch.float64] * 4] * 2
+    seen.clear()
+    layer.flatten_parameters()
+    assert seen == [[torch.float64] * 4] * 2
+
+
 ATTRIBUTES = ("mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
 
 

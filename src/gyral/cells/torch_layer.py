@@ -3,7 +3,7 @@
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,6 +47,7 @@ class TorchLayer(nn.Module):
     """
 
     holder: nn.Module | None = None
+    num_layers, batch_first, bidirectional = 1, False, False  # of a cell, for `flatten_parameters`
 
     def __init__(self, mode: str, input_size: int, hidden_size: int, bias: bool = True, proj_size: int = 0) -> None:
         super().__init__()
@@ -61,6 +62,7 @@ class TorchLayer(nn.Module):
         if proj_size > 0:
             self.weight_hr_l0 = nn.Parameter(torch.empty(proj_size, hidden_size))
         self.names = {name: name for name in self._parameters}
+        self.flatten_parameters()
         self.reset_parameters()
 
     def read(self) -> list[Tensor]:
@@ -77,6 +79,24 @@ class TorchLayer(nn.Module):
             if (name := here.get(weight.removesuffix("_orig"))) is not None:
                 found[".".join((name, *further))] = parameter
         return found
+
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [*self.names]
+
+    @property
+    def _flat_weights(self) -> list[Tensor | None]:
+        """The parameters that are weights, and None for each weight that is computed."""
+        return [(self.holder or self)._parameters.get(name) for name in self.names.values()]
+
+    def flatten_parameters(self) -> None:
+        """Put the weights of cuDNN, on a GPU, in one piece of memory, in which it would else copy them at each call."""
+        nn.RNNBase.flatten_parameters(self)  # type: ignore[arg-type]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TorchLayer":
+        super()._apply(fn, recurse)
+        self.flatten_parameters()
+        return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "names" not in state:  # of a layer that an earlier version has pickled, a subclass of `torch.nn.RNNBase`
@@ -153,7 +173,8 @@ class TorchLayerCell(RecurrentCell):
     the layer is faster. The layer has fewer options, no resets, and no support by compilers.
 
     Parameters have the names of `torch.nn`: `layer.weight_ih_l0`, `layer.weight_hh_l0`, `layer.bias_ih_l0`,
-    `layer.bias_hh_l0`, and with a projection `layer.weight_hr_l0`. The initialization is the one of `torch.nn`: every
+    `layer.bias_hh_l0`, and with a projection `layer.weight_hr_l0`; a layer such as `gyral.GRU` holds them as its own
+    parameters, `weight_ih_l0` and so on. The initialization is the one of `torch.nn`: every
     weight and bias uniform in ±1/√N.
 
     Args:

@@ -1,6 +1,7 @@
 """The weights of GRU, LSTM and RNN under the names that they have in `torch.nn`."""
 
 import re
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -51,6 +52,16 @@ class TorchWeights(RecurrentBase):
         # an earlier version has pickled it, with the weights in the cells; dropped weights stay there
         if all(layer.holder is None and layer.names.keys() == layer._parameters.keys() for layer in layers):
             self.name_weights()
+
+    def flatten_parameters(self) -> None:
+        """Put the weights of each cell in one piece of memory on a GPU, as torch's layer does; see `TorchLayer`."""
+        for layer in self._torch_layers():
+            layer.flatten_parameters()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TorchWeights":
+        super()._apply(fn, recurse)  # the modules in this one first, before the weights
+        self.flatten_parameters()
+        return self
 
     def _replicate_for_data_parallel(self) -> "TorchWeights":
         replica = super()._replicate_for_data_parallel()
