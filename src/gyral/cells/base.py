@@ -20,6 +20,7 @@ from gyral.cells.docstrings import complete
 from gyral.cells.inputs import StepInputs
 from gyral.cells.masks import NO_MASKS, DropoutMasks, MaskedModule, first_parameter, kernel_zoneout
 from gyral.core.checks import check_integer
+from gyral.core.compat import register_tuples_of
 from gyral.core.errors import UserError
 from gyral.ops.autograd import outside_autocast
 
@@ -68,6 +69,7 @@ class RecurrentCell(MaskedModule, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        register_tuples_of(cls)
         if cls.__doc__ and (code := getattr(cls.__init__, "__code__", None)):
             arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
             bases = [each.__doc__ or "" for each in cls.__mro__[1:] if issubclass(each, RecurrentCell)]

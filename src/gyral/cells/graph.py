@@ -82,7 +82,7 @@ class GraphCell(RecurrentCell):
     def step(self, projected: LinkedInputs, state: State, constants: Any) -> tuple[Tensor, State]:
         hidden, edges = self.last_hidden(state), projected.earlier
         past = torch.cat((state.memory, hidden.unsqueeze(1)), dim=1)
-        linked = hidden.new_zeros(1, 1, 1).expand(len(hidden), self.edge_types, self.hidden_size)
+        linked = hidden.new_zeros(1, 1, 1).expand(hidden.shape[0], self.edge_types, self.hidden_size)
         if edges is not None:
             out_of_reach = self.out_of_reach(edges, state.count)
             self.check_reach(edges, out_of_reach)
@@ -175,7 +175,7 @@ class GraphCell(RecurrentCell):
         The memory of a new sequence, which is large, is left out.
         """
         hidden = self.last_hidden(state).unsqueeze(1)
-        return torch.cat((state.memory, hidden), dim=1) if bool(state.count.any()) else hidden
+        return torch.cat((state.memory, hidden), dim=1) if is_traced() or bool(state.count.any()) else hidden
 
     # ---------------------------------------------------------------- edges that reach too far
 

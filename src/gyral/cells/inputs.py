@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gyral.core.compat import register_tuples
 from gyral.core.edges import Edges
 from gyral.ops.compiler import is_traced
 
@@ -90,7 +91,7 @@ class LinkedInputs(_LinkedInputs, StepInputs):
         earlier = _check_distances(given.earlier).to(device)
         later = None if given.later is None else _check_distances(given.later).to(device)
         if lengths is not None:
-            time, last = torch.arange(len(earlier), device=device).view(-1, 1, 1, 1), lengths.view(1, -1, 1, 1)
+            time, last = torch.arange(earlier.shape[0], device=device).view(-1, 1, 1, 1), lengths.view(1, -1, 1, 1)
             earlier = earlier.masked_fill(time >= last, 0)
             later = None if later is None else later.masked_fill(time + later >= last, 0)
         return self._replace(edges=Edges(earlier, later))
@@ -100,6 +101,9 @@ class LinkedInputs(_LinkedInputs, StepInputs):
         if not isinstance(self.edges, Edges):
             return self
         return self._replace(edges=Edges(self.edges.inverted(), self.edges.earlier))
+
+
+register_tuples((MaskedInputs, LinkedInputs, Edges))
 
 
 def _check_distances(distances: Tensor) -> Tensor:

@@ -160,8 +160,6 @@ class MAGEGRUCell(GraphCell):
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         if self.edge_attention:
             return super().fused_unsupported_reason(starts=starts)
-        if torch.compiler.is_compiling():
-            return "torch.compile does not support the fused path of MAGEGRUCell"
         return graph_gru.unsupported_reason(self.weight_hh)
 
     def fused(
@@ -170,7 +168,7 @@ class MAGEGRUCell(GraphCell):
         if self.edge_attention:  # the loop of the base class, which has no copies of the memory
             return super().fused(inputs, state, lengths, starts)
         vectors, edges = self.split(inputs)
-        before = self.steps_before(len(vectors), state.count, starts)
+        before = self.steps_before(vectors.shape[0], state.count, starts)
         if edges is not None:
             self.check_reach(edges, self.out_of_reach(edges, before))
         outputs, past = graph_gru.graph_gru(

@@ -14,7 +14,8 @@ from gyral.cells.linear_attention import Operands, linear, rms_norm, run_scan, r
 from gyral.core.checks import check_boolean, check_integer, check_real
 from gyral.core.errors import OptionError
 from gyral.ops.delta import delta_scan
-from gyral.ops.sequences import last_step, zero_beyond
+from gyral.ops.scan import is_any_number, scan
+from gyral.ops.sequences import last_step, shift, zero_beyond
 
 SMALLEST_RATE = 1e-4
 HEAD_SIZE = 64  # of the published models
@@ -200,8 +201,7 @@ class Mamba3Cell(RecurrentCell):
         angle = add_up(projected.turn, state.angle, starts)
         b, c = rotate(projected.b, angle), rotate(projected.c, angle)
         key, value = (
-            torch.cat((first.to(every.dtype).unsqueeze(0), every[:-1]))
-            for first, every in ((state.key, b), (state.value, projected.u))
+            shift(first.to(every.dtype), every) for first, every in ((state.key, b), (state.value, projected.u))
         )
         if starts is not None:
             key, value = (part.masked_fill(starts[:, :, None, None, None], 0.0) for part in (key, value))
@@ -226,10 +226,17 @@ def add_up(turns: Tensor, first: Tensor, starts: Tensor | None) -> Tensor:
     sums = turns
     if starts is None:
         return torch.remainder(sums.cumsum(0) + first, 2 * math.pi).to(turns.dtype)
+    if is_any_number(turns.shape[0]):  # the number of passes would be a constant of the exported program
+
+        def step(turn: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+            angle = torch.remainder(before + turn, 2 * math.pi)
+            return angle, angle
+
+        return scan(step, turns, first.to(turns.dtype), None, starts, torch.zeros_like(first, dtype=turns.dtype))[0]
     # in log₂ T passes: a difference of two sums would keep NaN from before a start
     closed, reach = starts[:, :, None, None], 1
     sums = torch.cat((torch.where(closed[:1], sums[:1], sums[:1] + first), sums[1:]))
-    while reach < len(turns):  # sums: over the last `reach` steps; closed: whether one of them is a start
+    while reach < turns.shape[0]:  # sums: over the last `reach` steps; closed: whether one of them is a start
         sums = torch.cat((sums[:reach], torch.where(closed[reach:], sums[reach:], sums[reach:] + sums[:-reach])))
         closed = torch.cat((closed[:reach], closed[reach:] | closed[:-reach]))
         reach *= 2

@@ -11,7 +11,8 @@ from gyral.cells.heads import heads_of_two, share
 from gyral.cells.initialization import uniform_
 from gyral.cells.linear_attention import MatrixMemoryCell, Operands, linear, run_scan, run_step
 from gyral.core.checks import check_integer, check_real
-from gyral.ops.sequences import last_step, zero_beyond
+from gyral.ops.scan import is_any_number, scan
+from gyral.ops.sequences import last_step, shift, zero_beyond
 
 NEVER = -1e30  # the stabilizer before the first step, in place of −∞, whose differences are not numbers
 EPSILON = 1e-6  # added to the denominator of the outputs
@@ -69,7 +70,7 @@ class StabilizedCell(MatrixMemoryCell):
         forget = F.logsigmoid(heads.forget)
         first = state.stabilizer.to(forget.dtype)
         stabilizers = scan_maximum(forget, heads.write, first, starts)
-        before = torch.cat((first.unsqueeze(0), stabilizers[:-1]))
+        before = shift(first, stabilizers)
         if starts is not None:
             before = before.masked_fill(starts.unsqueeze(-1), NEVER)
         outputs, memory = run_scan(stabilize(heads, before, stabilizers), state.memory, lengths, starts)
@@ -113,7 +114,14 @@ def scan_maximum(forget: Tensor, write: Tensor, first: Tensor, starts: Tensor | 
 
     At a start, (T, B), the maximum is i_t alone.
     """
-    steps = len(write)
+    steps = write.shape[0]
+    if is_any_number(steps):  # the number of passes would be a constant of the exported program
+
+        def step(gates: tuple[Tensor, Tensor], before: Tensor) -> tuple[Tensor, Tensor]:
+            highest = torch.maximum(gates[0] + before, gates[1])
+            return highest, highest
+
+        return scan(step, (forget, write), first, None, starts, torch.full_like(first, NEVER))[0]
     closed = torch.zeros_like(write[..., :1], dtype=torch.bool) if starts is None else starts.unsqueeze(-1)
     found = torch.cat((torch.where(closed[:1], write[:1], torch.maximum(forget[:1] + first, write[:1])), write[1:]))
     sums, reach = forget, 1

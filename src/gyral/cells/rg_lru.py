@@ -11,6 +11,7 @@ from gyral.cells.heads import share
 from gyral.cells.initialization import draw_wide
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
+from gyral.ops.diagonal import diagonal_scan
 from gyral.ops.min_gated import rg_lru
 from gyral.ops.min_gated.naive import rg_lru_coefficients, rg_lru_gates
 
@@ -76,6 +77,11 @@ class RGLRUCell(WidthPreservingCell):
         self.bias.zero_()
         squared = draw_wide(self.decay, 0.9**2, 0.999**2)
         self.decay.copy_(torch.log(torch.expm1(-0.5 * torch.log(squared))))
+
+    def kernels_unsupported_reason(self) -> str | None:
+        if self.decay.device.type in rg_lru.kernels:
+            return super().kernels_unsupported_reason()
+        return diagonal_scan.unsupported_on(self.decay.device, self.wide)  # elsewhere, functions of torch surround it
 
     def init_state(self, batch_size: int) -> State:
         hidden = self.zeros(batch_size, self.hidden_size, dtype=self.wide)

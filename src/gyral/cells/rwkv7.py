@@ -13,6 +13,7 @@ from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
 from gyral.ops.convolution import window
+from gyral.ops.sequences import shift
 
 EPSILON = 64e-5  # of the normalization of the outputs
 SLOPES = (0.2, 0.9, 0.7, 0.7, 0.9, 0.2)  # of the initial mixes of r, w, k, v, a and g
@@ -150,7 +151,7 @@ class RWKV7Cell(LinearAttentionCell):
         return self.mixed(values, state.window[:, 0]), state._replace(window=values.unsqueeze(1))
 
     def convolve(self, values: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None) -> tuple[Mixed, Any]:
-        previous = torch.cat((state.window.transpose(0, 1), values[:-1]))
+        previous = shift(state.window[:, 0], values)
         if starts is not None:
             previous = previous.masked_fill(starts.unsqueeze(-1), 0.0)
         return self.mixed(values, previous), state._replace(window=window(values, state.window, lengths, starts))

@@ -10,6 +10,7 @@ from gyral.cells.base import RecurrentCell
 from gyral.cells.initialization import fan_in_uniform_
 from gyral.core.checks import check_integer, check_real
 from gyral.ops.block_scan import block_scan, step
+from gyral.ops.sequences import mark_first
 
 
 class SLiCECell(RecurrentCell):
@@ -97,12 +98,12 @@ class SLiCECell(RecurrentCell):
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
-        is_first = torch.zeros(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if starts is None else starts
-        is_first = torch.cat((is_first[:1] | (state.fresh > 0), is_first[1:]))
+        steps = inputs.shape[0]
+        is_first = mark_first(starts, state.fresh > 0, steps)
         # without resets only the first step of the sequence can be one
         initial = self.initial(inputs if starts is not None else inputs[:1])
         if starts is None:
-            initial = F.pad(initial, (0, 0, 0, 0, 0, len(inputs) - 1))
+            initial = F.pad(initial, (0, 0, 0, 0, 0, steps - 1))
         before = state.hidden.to(self.wide)
         hidden, final = block_scan(self.change(inputs), initial, before, is_first, lengths=lengths)
         return self.narrow(hidden), self.State(final, torch.zeros_like(state.fresh))

@@ -6,13 +6,15 @@ module, because `from gyral import RUM` imports neither. All are tested with the
 other projects.
 """
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils import _pytree
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -52,6 +54,29 @@ def is_compiler_failure(error: Exception) -> bool:
     from torch._dynamo.exc import BackendCompilerFailed  # imported already if there is such an error
 
     return isinstance(error, BackendCompilerFailed)
+
+
+def register_tuples_of(cell: type) -> None:
+    """Let `torch.export.save` and `torch.load` handle the named tuples that a class or its module defines or imports.
+
+    A class within the class, such as `LSTMCell.State`, also becomes an attribute of the module, `LSTMCell_State`: the
+    pickles of `torch.save` would find it by a call of `getattr`, which `torch.load` refuses.
+    """
+    module, path = sys.modules.get(cell.__module__), f"{cell.__qualname__}."
+    if module is not None and "<locals>" not in path:
+        for name, value in vars(cell).items():
+            if _pytree.is_namedtuple_class(value) and value.__qualname__ == path + name:
+                value.__qualname__ = value.__qualname__.replace(".", "_")
+                setattr(module, value.__qualname__, value)
+    register_tuples([*vars(cell).values(), *(vars(module).values() if module else ())])
+
+
+def register_tuples(values: Iterable[Any]) -> None:
+    """Let `torch.export.save` and `torch.load` handle the classes of named tuples among values."""
+    for value in values:
+        if _pytree.is_namedtuple_class(value) and value not in _pytree.SUPPORTED_NODES:
+            _pytree._register_namedtuple(value, serialized_type_name=f"{value.__module__}.{value.__qualname__}")
+            torch.serialization.add_safe_globals([value])
 
 
 def below_autograd() -> AbstractContextManager[Any]:

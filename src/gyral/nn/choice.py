@@ -111,7 +111,7 @@ class ChoosesBackends(nn.Module):
         reason = fused_unsupported_reason(cell, starts)
         records = is_on_gpu(cell) and self._graph_unsupported_reason(cell) is None
         if reason is None:
-            missing = cell.kernels_unsupported_reason() if records else None
+            missing = cell.kernels_unsupported_reason() if records or torch.compiler.is_exporting() else None
             return Choice("fused", missing, records and (missing is not None or cell.records_kernels))
         if requested == "fused":
             refuse("fused", reason)

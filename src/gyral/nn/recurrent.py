@@ -28,7 +28,7 @@ from gyral.nn.states import HasStates
 from gyral.nn.tracing import is_symbolic, record_call, refuse_script, scan_without_gradients
 from gyral.ops.autograd import NOTHING
 from gyral.ops.compiler import is_exporting_to_onnx
-from gyral.ops.scan import choose_rows, scan
+from gyral.ops.scan import choose_rows, is_any_number, scan
 from gyral.ops.sequences import reverse, reverse_starts
 
 MAX_LAYERS = 1000
@@ -273,11 +273,13 @@ class RecurrentBase(ChoosesBackends, HasStates):
         self, cell: RecurrentCell, inputs: Any, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         """Run one cell over (T, B, …) inputs."""
-        backend, _, is_recorded = self._choose_backend(cell, starts is not None)
+        backend, missing, is_recorded = self._choose_backend(cell, starts is not None)
         if cell.recorded is not None:
             backend = "reference"
         if isinstance(inputs, StepInputs) and not isinstance(inputs, cell.input_types):
             inputs = inputs.values
+        if missing is not None and is_any_number(tree_leaves(inputs)[0].shape[0]):
+            backend = "reference"  # the functions of torch in place of kernels have loops for one number of steps
         if backend == "fused":
             if is_recorded:
                 return self._graphs.run(run_fused, cell, inputs, state, lengths, starts)

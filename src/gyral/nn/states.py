@@ -38,8 +38,12 @@ class HasStates(nn.Module, ABC):
         """Return the state that `run` returns."""
 
     def init_state(self, batch_size: int) -> Any:
-        """Return the state before the first step, which is not zero for every cell and may be learned."""
-        return self.join_states(self._initial_states(batch_size))
+        """Return the state before the first step, which is not zero for every cell and may be learned.
+
+        Its tensors share no memory, not even their rows.
+        """
+        # exporters also ask for the tensor behind a view that they are given as an example
+        return tree_map(torch.clone, self.join_states(self._initial_states(batch_size)))
 
     def reset_state(self, state: Any, rows: Any) -> Any:
         """Return a state with the initial state in some rows, such as those of episodes that have ended.

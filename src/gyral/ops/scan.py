@@ -47,8 +47,9 @@ def scan(
     """
     leaves, structure = tree_flatten(sequence, is_leaf=is_shared)
     steps = next(leaf.shape[0] for leaf in leaves if isinstance(leaf, Tensor))
-    as_operator = isinstance(steps, torch.SymInt) and is_exporting_to_onnx()
-    if as_operator:  # ONNX has no gradients, and tracing the operator warns of tensors that are not leaves of a graph
+    as_operator = is_any_number(steps)
+    if as_operator and is_exporting_to_onnx():
+        # ONNX has no gradients, and tracing the operator warns of tensors that are not leaves of a graph
         leaves, state, initial = tree_map_only(Tensor, Tensor.detach, (leaves, state, initial))
 
     def masked_step(time: Any, parts: Sequence[Any], reset: Tensor | None, state: Any) -> tuple[Tensor, Any]:
@@ -61,7 +62,7 @@ def scan(
         return output, new
 
     if as_operator:
-        return _scan_in_onnx(masked_step, leaves, state, starts)
+        return _scan_as_operator(masked_step, leaves, state, starts)
     # unbind once: with x[t] in the loop, the backward of each step would fill a full-size tensor
     unbound = [leaf.unbind(0) if isinstance(leaf, Tensor) else (leaf,) * steps for leaf in leaves]
     resets = (None,) * steps if starts is None else starts.unbind(0)
@@ -72,13 +73,13 @@ def scan(
     return torch.stack(outputs), state
 
 
-def _scan_in_onnx(
+def _scan_as_operator(
     step: Callable[[Tensor, Sequence[Any], Tensor | None, Any], tuple[Tensor, Any]],
     leaves: Sequence[Any],
     state: Any,
     starts: Tensor | None,
 ) -> tuple[Tensor, Any]:
-    """Run the loop as the operator Scan of ONNX: the graph has one step, for any number of steps.
+    """Run the loop as one operator of torch, which is Scan in ONNX: the graph has one step, for any number of steps.
 
     Args:
         step: Function of time, of the leaves of the sequence at this time, of starts and of the state.
@@ -95,15 +96,31 @@ def _scan_in_onnx(
         reset = given.pop() if starts is not None else None
         rest = iter(given)
         parts = [next(rest) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        output, new = step(now, parts, reset, tree_unflatten(carried, structure))
-        # the operator must not return its inputs
-        return [leaf.clone() for leaf in tree_leaves(new)], output.clone()
+        before = [leaf.to(first.dtype) for leaf, first in zip(carried, states, strict=True)]
+        output, new = step(now, parts, reset, tree_unflatten(before, structure))
+        return [_carried(leaf) for leaf in tree_leaves(new)], _copied(output)
 
     # a batch size that differs from an earlier export would become a symbol, and fail
     dynamic = not isinstance(states[0].shape[0], int)
     inputs = [time, *tensors, *([] if starts is None else [starts])]
-    final, outputs = compat.scan_operator(combine, states, inputs, dynamic)
+    final, outputs = compat.scan_operator(combine, [_carried(leaf) for leaf in states], inputs, dynamic)
+    final = [leaf.to(first.dtype) for leaf, first in zip(final, states, strict=True)]
     return outputs, tree_unflatten(final, structure)
+
+
+def _carried(leaf: Tensor) -> Tensor:
+    """Return a leaf of a state as the operator carries it: numbers have to be floating-point for its gradients."""
+    return _copied(leaf if leaf.is_floating_point() or is_exporting_to_onnx() else leaf.double())
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """Return a contiguous copy: the operator must not return its inputs, and layouts must not change."""
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def is_any_number(steps: int) -> bool:
+    """Return whether a number of steps is the symbol of an exporter, so that a loop over them has no fixed length."""
+    return isinstance(steps, torch.SymInt) and torch.compiler.is_exporting()
 
 
 def choose_rows(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:

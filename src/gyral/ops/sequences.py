@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torch.utils._pytree import tree_map_only
 
 from gyral.ops.compiler import is_traced
@@ -100,7 +99,7 @@ def reachable_since(starts: Tensor | None, past: int) -> Tensor | None:
     """
     if starts is None:
         return None
-    time = torch.arange(len(starts), device=starts.device).unsqueeze(1)
+    time = torch.arange(starts.shape[0], device=starts.device).unsqueeze(1)
     return torch.where(starts, time, -past).cummax(0).values
 
 
@@ -127,7 +126,7 @@ def zero_beyond(outputs: Tensor, lengths: Tensor | None) -> Tensor:
     """Return outputs (T, B, N) with zeros beyond the lengths (B,)."""
     if lengths is None:
         return outputs
-    ended = torch.arange(len(outputs), device=outputs.device).unsqueeze(1) >= lengths
+    ended = torch.arange(outputs.shape[0], device=outputs.device).unsqueeze(1) >= lengths
     return outputs.masked_fill(ended.unsqueeze(2), 0.0)
 
 
@@ -135,7 +134,21 @@ def last_step(sequence: Tensor, lengths: Tensor | None) -> Tensor:
     """Return the values (B, …) of a sequence (T, B, …) at the last step of each row, given the lengths (B,)."""
     if lengths is None:
         return sequence[-1]
-    return sequence[lengths - 1, torch.arange(len(lengths), device=sequence.device)]
+    return sequence[lengths - 1, torch.arange(lengths.shape[0], device=sequence.device)]
+
+
+def shift(first: Tensor, sequence: Tensor) -> Tensor:
+    """Return what precedes each step of a sequence (T, B, …): `first` (B, …), then the steps except for the last."""
+    # slices with T − 1 steps would make compilers assume that T is not 2
+    return torch.cat((first.unsqueeze(0), sequence))[:-1]
+
+
+def mark_first(starts: Tensor | None, fresh: Tensor, steps: int) -> Tensor:
+    """Return the starts (T, B), all False if None, where the first step is also one in the rows with `fresh` (B,)."""
+    if starts is None:
+        starts = torch.zeros(steps, fresh.shape[0], dtype=torch.bool, device=fresh.device)
+    time = torch.arange(steps, device=fresh.device).unsqueeze(1)
+    return starts | ((time == 0) & fresh)
 
 
 def reverse(sequence: Any, lengths: Tensor | None) -> Any:
@@ -160,4 +173,4 @@ def reverse_starts(starts: Tensor, lengths: Tensor | None) -> Tensor:
     The last step of a segment, before which the next one begins, becomes its first. A row has no start at its own last
     step, where the backward direction reads the state passed in.
     """
-    return F.pad(reverse(starts, lengths)[:-1], (0, 0, 1, 0))
+    return shift(torch.zeros_like(starts[0]), reverse(starts, lengths))

@@ -97,14 +97,14 @@ every_kind = for_each("kind", KINDS)
 
 @every_kind
 def test_every_remainder_of_the_vectors_and_chunks_of_few_steps(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gyral.ops.fast_weights.chunk_size", lambda kind, steps, size: min(steps, 2))
+    monkeypatch.setattr("gyral.ops.fast_weights.chunk_size", lambda kind, size: 2)
     for size in (*range(1, 19), 31, 33, 65):
         CONTRACT.case((3, 2, size), {"kind": kind, "inner_steps": 1}, size % 2 == 0, size % 3 == 0).check()
 
 
 @for_each("chunk", [1, 3, 5])
 def test_random_options_with_chunks_of_any_size(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gyral.ops.fast_weights.chunk_size", lambda kind, steps, size: min(steps, chunk))
+    monkeypatch.setattr("gyral.ops.fast_weights.chunk_size", lambda kind, size: chunk)
     CONTRACT.check_random(range(chunk, chunk + 4))
 
 
@@ -112,7 +112,8 @@ def test_random_options_with_chunks_of_any_size(chunk: int, monkeypatch: pytest.
 def test_few_matrices_are_kept(kind: str) -> None:
     case = CONTRACT.case((64, 2, 32), {"kind": kind}, False, False)
     shapes = made_during(lambda: case.values(leaves=case.leaves()))
-    assert [shape[0] for shape in shapes if len(shape) == 4 and shape[1:3] == (2, 32)] in ([2], [4])  # for 64 steps
+    matrices = [shape[0] / (2 * 32 * 32) for shape in shapes if len(shape) == 1]  # of a row
+    assert [count for count in matrices if count >= 1 and count.is_integer()] in ([2], [4])  # for 64 steps
 
 
 def test_fast_weights_without_an_inner_step_are_refused() -> None:

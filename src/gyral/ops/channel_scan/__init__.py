@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.ops.channel_scan import naive
-from gyral.ops.native.kernels import Kernels, like
+from gyral.ops.native.kernels import Kernels, before_chunks, like
 from gyral.ops.operator import Operator
 
 __all__ = ["channel_scan"]
@@ -40,8 +40,9 @@ def unpack(packed: Tensor, like: Tensor) -> Tensor:
 
 
 def kept_states(a: Any) -> Tensor:
-    """Return zeros (chunks, B, tiles, 2, P, 16)."""
-    return a.x.new_zeros(-(-len(a.x) // CHUNK), len(a.h0), -(-a.x.shape[2] // TILE), 2, a.decay.shape[2], TILE)
+    """Return a tensor without values for the states before chunks, each (B, tiles, 2, P, 16)."""
+    steps, batch, channels = a.x.shape
+    return before_chunks(a.x, steps, CHUNK, batch, -(-channels // TILE), 2, a.decay.shape[2], TILE)
 
 
 KERNELS = Kernels(

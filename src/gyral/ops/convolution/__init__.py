@@ -96,7 +96,7 @@ def window(values: Tensor, history: Tensor, lengths: Tensor | None, starts: Tens
     past = history.shape[1]
     if past == 0:
         return history
-    if lengths is None and starts is None:
+    if lengths is None and starts is None and isinstance(steps, int):
         recent = values[max(0, steps - past) :].transpose(0, 1)
         return recent if steps >= past else torch.cat((history[:, steps:], recent), dim=1)
     if lengths is None:

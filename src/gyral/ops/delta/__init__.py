@@ -18,7 +18,7 @@ from typing import Any
 
 from gyral.ops.delta import naive
 from gyral.ops.delta.naive import delta_step, to_unit
-from gyral.ops.native.kernels import Kernels, like
+from gyral.ops.native.kernels import Kernels, before_chunks, like
 from gyral.ops.operator import Operator
 
 __all__ = ["delta_scan", "delta_step", "to_unit"]
@@ -65,7 +65,7 @@ KERNELS = Kernels(
     Path(__file__).with_name("delta.cpp"),
     sizes=sizes,
     results={"outputs": lambda a: a.v.new_empty(*a.v.shape[:2], *a.v.shape[3:]), "final": like("s0")},
-    kept={"kept": lambda a: a.s0.new_empty(-(-len(a.v) // chunk_size(a)), *a.s0.shape)},
+    kept={"kept": lambda a: before_chunks(a.s0, a.v.shape[0], chunk_size(a), *a.s0.shape)},
     states={"s0": "final"},
     gradients={name: like(name) for name in ("q", "k", "v", "decay", "erase", "write")},
 )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gyral.ops.fast_weights import naive
-from gyral.ops.native.kernels import like
+from gyral.ops.native.kernels import before_chunks, like
 from gyral.ops.operator import Operator, cast_for_autocast, has_gradient
 from gyral.ops.projected import ProjectedKernels, rows
 from gyral.ops.sequences import recurrent_gradient, split_keep
@@ -22,15 +22,15 @@ KINDS = ("relu", "tanh", "weinet")  # in the order of fast_weights.cpp: fast wei
 PADDING = 16  # rows of matrices in `memories` are padded to at most a multiple of this, the widest vector
 
 
-def chunk_size(kind: str, steps: int, size: int) -> int:
+def chunk_size(kind: str, size: int) -> int:
     """Return the number of steps after which A is stored."""
-    return min(steps, 16 if kind == "weinet" else max(32, size // 2))
+    return 16 if kind == "weinet" else max(32, size // 2)
 
 
 def sizes(a: Any) -> dict[str, Any]:
     """Return the numbers that the kernel takes, and its tensors that are not arguments."""
     (steps, batch, _), size = a.x.shape, a.h0.shape[1]
-    chunk, (mask, keep_mean) = chunk_size(a.kind, steps, size), split_keep(a.keep)
+    chunk, (mask, keep_mean) = min(steps, chunk_size(a.kind, size)), split_keep(a.keep)
     return {
         "steps": steps,
         "batch": batch,
@@ -47,11 +47,11 @@ def sizes(a: Any) -> dict[str, Any]:
 
 
 def memories(a: Any) -> Tensor | None:
-    """Return where the kernel keeps A before each chunk of steps, (chunks, B, N, padded N)."""
+    """Return where the kernel keeps A before each chunk of steps, each (B, N, padded N)."""
     if a.kind == "weinet" and not a.has_gradient:
         return None
     (steps, _, _), (batch, size) = a.x.shape, a.h0.shape
-    return a.x.new_empty(-(-steps // chunk_size(a.kind, steps, size)), batch, size, -(-size // PADDING) * PADDING)
+    return before_chunks(a.x, steps, chunk_size(a.kind, size), batch, size, -(-size // PADDING) * PADDING)
 
 
 class FastWeightsKernels(ProjectedKernels):

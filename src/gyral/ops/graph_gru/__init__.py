@@ -66,7 +66,7 @@ KERNELS = GraphKernels(
     sizes=sizes,
     results={
         "outputs": lambda a: rows(a, a.memory.shape[2]),
-        "final_memory": lambda a: a.x.new_empty(len(a.memory), a.capacity, a.memory.shape[2]),
+        "final_memory": lambda a: a.x.new_empty(a.memory.shape[0], a.capacity, a.memory.shape[2]),
     },
     kept={"gathered": lambda a: rows(a, a.w_hh.shape[1]), "product": lambda a: rows(a, a.memory.shape[2])},
     optional=("memory", "final_memory"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gyral.ops.m2rnn import naive
-from gyral.ops.native.kernels import Kernels, like
+from gyral.ops.native.kernels import Kernels, before_chunks, like
 from gyral.ops.operator import Operator
 
 __all__ = ["m2rnn"]
@@ -37,7 +37,7 @@ KERNELS = Kernels(
     Path(__file__).with_name("m2rnn.cpp"),
     sizes=sizes,
     results={"outputs": like("v"), "final": like("s0")},
-    kept={"kept": lambda a: a.s0.new_empty(-(-len(a.v) // CHUNK), *a.s0.shape)},
+    kept={"kept": lambda a: before_chunks(a.s0, a.v.shape[0], CHUNK, *a.s0.shape)},
     states={"s0": "final"},
     gradients={"weight": lambda a: a.weight.new_empty(len(a.s0), *a.weight.shape)},
 )

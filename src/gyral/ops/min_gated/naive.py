@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from gyral.ops import diagonal
 from gyral.ops.diagonal.naive import SHARPNESS, SMALLEST, diagonal_scan
 from gyral.ops.rum.naive import ACTIVATIONS
+from gyral.ops.sequences import mark_first
 
 NEVER = -1e4  # log a of RG-LRU whose exponential is 0; minus infinity would make the gradient of a² NaN
 
@@ -65,8 +66,7 @@ def rg_lru(
     Returns:
         outputs (T, B, N), h_t, zero beyond the lengths, and the state (B, N) after the last step of each row.
     """
-    is_first = products.new_zeros(products.shape[1:3], dtype=torch.bool) if starts is None else starts
-    is_first = torch.cat((is_first[:1] | (fresh > 0), is_first[1:]))
+    is_first = mark_first(starts, fresh > 0, inputs.shape[0])
     values = rg_lru_coefficients(*rg_lru_gates(inputs, products, bias, decay), is_first)
     outputs, final = diagonal.diagonal_scan(values[1], values[0], h0, lengths=lengths, starts=starts)
     return outputs, final

@@ -1,5 +1,6 @@
 """Kernels for the CPU that a family declares by the names of their arguments, for `gyral.ops.operator.Operator`."""
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,15 @@ def like(name: str) -> Make:
         return None if value is None else torch.empty_like(value)
 
     return make
+
+
+def before_chunks(like: Tensor, steps: int, size: int, *shape: int) -> Tensor:
+    """Return a tensor without values for a state of a shape before each chunk of `size` steps, in one dimension.
+
+    A dimension for the chunks, of which a short sequence has one, would be a constant for a compiler; then so are the
+    numbers of steps that fit into one chunk.
+    """
+    return like.new_empty(-(-steps // size) * math.prod(shape))
 
 
 class Kernels:

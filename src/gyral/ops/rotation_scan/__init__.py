@@ -4,13 +4,12 @@ With H_w = I − 2wwᵀ:
 R_t = R_{t−1} H_{w₂} H_{w₁},  h̃_t = f(ε_t + R_t q_t),  h_t = σ(u_t) ⊙ h_{t−1} + (1 − σ(u_t)) ⊙ h̃_t
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from gyral.ops.native.kernels import Kernels, like
+from gyral.ops.native.kernels import Kernels, before_chunks, like
 from gyral.ops.operator import Operator
 from gyral.ops.rotation_scan import naive
 from gyral.ops.rotation_scan.naive import CHUNK, merge, reflect, reflections, split
@@ -38,20 +37,18 @@ def transpose(memory: Tensor) -> Tensor:
     return memory.mT.contiguous()
 
 
-def before_chunks(name: str) -> Callable[[Any], Tensor]:
-    """Return a function that allocates a state before each chunk of steps."""
-    return lambda a: getattr(a, name).new_empty(-(-len(a.parts) // CHUNK), *getattr(a, name).shape)
-
-
 KERNELS = Kernels(
     Path(__file__).with_name("rotation_scan.cpp"),
     sizes=sizes,
     results={
-        "outputs": lambda a: a.parts.new_empty(len(a.parts), *a.h0.shape),
+        "outputs": lambda a: a.parts.new_empty(a.parts.shape[0], *a.h0.shape),
         "final_memory": like("memory"),
         "final_hidden": like("h0"),
     },
-    kept={"kept_memory": before_chunks("memory"), "kept_hidden": before_chunks("h0")},
+    kept={
+        "kept_memory": lambda a: before_chunks(a.memory, a.parts.shape[0], CHUNK, *a.memory.shape),
+        "kept_hidden": lambda a: before_chunks(a.h0, a.parts.shape[0], CHUNK, *a.h0.shape),
+    },
     states={"memory": "final_memory", "h0": "final_hidden"},
     layouts={"memory": (transpose, lambda memory, _: memory.mT)},
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gyral.ops.native.kernels import Kernels, like
+from gyral.ops.native.kernels import Kernels, before_chunks, like
 from gyral.ops.operator import Operator
 from gyral.ops.selective_scan import naive
 from gyral.ops.selective_scan.naive import coefficients
@@ -35,7 +35,7 @@ KERNELS = Kernels(
     Path(__file__).with_name("selective_scan.cpp"),
     sizes=sizes,
     results={"outputs": like("u"), "final": like("h0")},
-    kept={"kept": lambda a: a.u.new_empty(-(-len(a.u) // CHUNK), *a.h0.mT.shape)},
+    kept={"kept": lambda a: before_chunks(a.u, a.u.shape[0], CHUNK, *a.h0.shape)},
     states={"h0": "final"},
     sums=("a",),
     layouts=dict.fromkeys(("a", "h0"), (transpose, lambda tensor, _: tensor.mT)),
