@@ -7,6 +7,7 @@ other projects.
 """
 
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
@@ -105,5 +106,7 @@ def scan_operator(
     """
     from torch._higher_order_ops.scan import scan
 
-    with torch._dynamo.config.patch(automatic_dynamic_shapes=dynamic_shapes):
+    with torch._dynamo.config.patch(automatic_dynamic_shapes=dynamic_shapes), warnings.catch_warnings():
+        # torch's own, of tensors that it asks for their gradients
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", UserWarning)
         return scan(combine, list(states), list(inputs))
