@@ -752,7 +752,7 @@ def test_exported_programs_keep_the_kernels_for_any_size(label: str, family: str
 
 
 def test_every_entry_of_the_table_has_a_test() -> None:
-    assert len(USES) == 31
+    assert len(USES) == 32
     assert list(PROOFS) == list(USES)
     assert {layer.name for layer in LAYERS.values()} == set(layers.__all__) - {"Layer"}
     assert {use for use, _ in LIMITS} <= set(USES)
