@@ -4,11 +4,37 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from gyral.cells.base import DropoutMasks, RecurrentCell
 from gyral.core.checks import check_choice
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
+
+
+class Affine(nn.Module):
+    """W x + b with the parameters of `torch.nn.Linear`, uniform in ±1/√X, which kernels read in place of a call.
+
+    It is no subclass of `torch.nn.Linear`: tools for adapters and quantization replace those, which would have no
+    effect here, or give the kernels weights that they cannot read.
+
+    Args:
+        input_size, output_size: The columns X and the rows of W.
+    """
+
+    def __init__(self, input_size: int, output_size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(output_size, input_size))
+        self.bias = nn.Parameter(torch.empty(output_size))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters as `torch.nn.Linear` does."""
+        nn.Linear.reset_parameters(self)  # type: ignore[arg-type]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return W x + b."""
+        return F.linear(inputs, self.weight, self.bias)
 
 
 class Feedforward(RecurrentCell):
@@ -28,7 +54,7 @@ class Feedforward(RecurrentCell):
     def __init__(self, input_size: int, hidden_size: int, *, activation: str = "tanh") -> None:
         super().__init__(input_size, hidden_size)
         self.activation = check_choice("activation", activation, tuple(ACTIVATIONS))
-        self.linear = nn.Linear(input_size, hidden_size)
+        self.linear = Affine(input_size, hidden_size)
 
     def init_state(self, batch_size: int) -> State:
         return self.State()

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.contract import make_cell
-from gyral.cells.feedforward import Feedforward
+from gyral.cells.feedforward import Affine, Feedforward
 from gyral.cells.inputs import MaskedInputs
 from gyral.cells.lstm import BEYOND_KERNELS, LSTMCell
 from gyral.core.checks import check_integer
@@ -122,7 +122,7 @@ class SlotMemoryCell(MemoryCell):
         super().__init__(input_size, hidden_size, width=memory.width, heads=memory.read_heads, controller=controller)
         self.slots = check_integer("slots", memory.slots)
         self.memory = memory
-        self.interface = nn.Linear(self.controller.output_size, memory.outputs_size)
+        self.interface = Affine(self.controller.output_size, memory.outputs_size)
         self.output_size = self.controller.output_size + memory.read_heads * memory.width
 
     def use_memory(self, hidden: Tensor, controller: Any, state: Any, write: Tensor | None) -> Any:
