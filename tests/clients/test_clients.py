@@ -343,8 +343,28 @@ def test_low_rank_adapters_by_parametrization(name: str) -> None:
     assert torch.equal(model.head.weight, before.head.weight)
 
 
+@pytest.mark.parametrize("name", ["GRU", "LSTM"])
+def test_adapters_of_peft_by_the_names_of_weights(name: str) -> None:
+    peft = pytest.importorskip("peft")
+    model, (inputs, labels) = classifier(name), examples()
+    weights = [key for key, weight in model.named_parameters() if weight.dim() == 2 and key.startswith("layer.")]
+    assert len(weights) == 2 * len(model.layer.cells)
+    expected = model(inputs).detach()
+    found = peft.get_peft_model(model, peft.LoraConfig(target_modules=[], target_parameters=weights, r=2))
+    torch.testing.assert_close(found(inputs), expected)
+    adapters = [parameter for parameter in found.parameters() if parameter.requires_grad]
+    assert len(adapters) == 2 * len(weights)
+    optimizer = torch.optim.Adam(adapters, lr=0.1)
+    for _ in range(2):
+        F.cross_entropy(found(inputs), labels).backward()
+        optimizer.step()
+    adapted = found(inputs).detach()
+    assert (adapted - expected).abs().max() > 1e-3
+    torch.testing.assert_close(found.merge_and_unload()(inputs), adapted)
+
+
 @each_layer
-def test_adapters_of_peft(name: str) -> None:
+def test_linear_modules_of_peft_are_those_that_are_called(name: str) -> None:
     peft = pytest.importorskip("peft")
     model, (inputs, _) = classifier(name), examples()
     found = peft.get_peft_model(model, peft.LoraConfig(target_modules="all-linear", init_lora_weights=False))
@@ -428,6 +448,6 @@ def test_the_page_has_the_versions_of_the_constraints() -> None:
     pinned = {
         name.lower().replace("_", "-"): version for name, version in re.findall(r"^(\S+)==(\S+)$", constraints, re.M)
     }
-    rows = re.findall(r"^\| \[?([\w-]+)\]?[^|]* (\d[\w.]*) \| tested", page, re.MULTILINE)
-    assert len(rows) >= 15
-    assert dict(rows) == {name: pinned[name.lower()] for name, _ in rows}
+    rows = re.findall(r"^\| ([\w-]+) \| (\d[\w.]*) \| tested", page, re.MULTILINE)
+    assert len(rows) >= 18
+    assert dict(rows) == {name: pinned[name] for name, _ in rows}

@@ -90,11 +90,15 @@ class TorchWeights(RecurrentBase):
         return [layer.read() for layer in self._torch_layers()]
 
     @property
-    def _flat_weights_names(self) -> list[str]:
-        return [name for layer in self._torch_layers() for name in layer.names.values()]
+    def _all_weights(self) -> list[list[str]]:  # these three as of torch's layer, for code that reads them
+        return [list(layer.names.values()) for layer in self._torch_layers()]
 
     @property
-    def _flat_weights(self) -> list[Tensor]:  # as of torch's layer, for code that reads it
+    def _flat_weights_names(self) -> list[str]:
+        return [name for of_cell in self._all_weights for name in of_cell]
+
+    @property
+    def _flat_weights(self) -> list[Tensor]:
         return [weight for of_cell in self.all_weights for weight in of_cell]
 
     def torch_state_dict(self) -> dict[str, Tensor]:
