@@ -1,7 +1,7 @@
 """Packages that people use with recurrent layers take ours in place of those of torch.
 
 docs/how-to/clients.md names the packages, their versions and the code to write. `make test-all` runs these tests for
-the packages that are installed; `pip install -c constraints.txt .[clients]` installs them all.
+the packages that are installed; `pip install -c constraints.txt 'gyral[clients]'` installs them all.
 """
 
 import copy
