@@ -22,6 +22,7 @@ from gyral.cells.masks import NO_MASKS, DropoutMasks, MaskedModule, first_parame
 from gyral.core.checks import check_integer
 from gyral.core.compat import register_tuples_of
 from gyral.core.errors import UserError
+from gyral.core.options import Options
 from gyral.ops.autograd import outside_autocast
 
 if TYPE_CHECKING:
@@ -67,11 +68,12 @@ class RecurrentCell(MaskedModule, ABC):
     estimates_gradient: bool = False  # whether its gradient is not a derivative, such as a straight-through one
     recorded: "list[RecordedStep] | None" = None  # the steps since the start of `record_steps`
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
+    def __init_subclass__(cls, **further: Any) -> None:
+        super().__init_subclass__(**further)
         register_tuples_of(cls)
         if cls.__doc__ and (code := getattr(cls.__init__, "__code__", None)):
-            arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            options = getattr(cls, "__options__", {}) if cls.__init__ is Options.__init__ else {}
+            arguments = [*options] or code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
             bases = [each.__doc__ or "" for each in cls.__mro__[1:] if issubclass(each, RecurrentCell)]
             cls.__doc__ = complete(cls.__doc__, arguments, bases, "State" in vars(cls))
 

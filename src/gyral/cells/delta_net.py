@@ -21,26 +21,4 @@ class DeltaNetCell(ScalarRatesCell):
     """
 
     has_decay = False
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        heads: int = 4,
-        key_size: int | None = None,
-        kernel_size: int | None = 4,
-        negative_eigenvalues: bool = False,
-        gate: bool = False,
-        initialization: str = "default",
-    ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            heads=heads,
-            key_size=key_size,
-            kernel_size=kernel_size,
-            negative_eigenvalues=negative_eigenvalues,
-            initialization=initialization,
-            gate=gate,
-        )
+    gate = False

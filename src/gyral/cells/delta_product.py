@@ -1,7 +1,7 @@
 """DeltaProduct: several steps of the delta rule for each input."""
 
 from gyral.cells.delta_rule import ScalarRatesCell
-from gyral.core.checks import check_boolean, check_integer
+from gyral.core.options import PositiveInt
 
 
 class DeltaProductCell(ScalarRatesCell):
@@ -25,32 +25,12 @@ class DeltaProductCell(ScalarRatesCell):
         >>> layer = DeltaProduct(16, 64, micro_steps=3)
     """
 
-    has_decay = True
     values_per_key = 2
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        heads: int = 4,
-        key_size: int | None = None,
-        micro_steps: int = 2,
-        kernel_size: int | None = 4,
-        negative_eigenvalues: bool = True,
-        decay: bool = True,
-        gate: bool = True,
-        initialization: str = "default",
-    ) -> None:
-        self.micro_steps = check_integer("micro_steps", micro_steps)
-        self.has_decay = check_boolean("decay", decay)
-        super().__init__(
-            input_size,
-            hidden_size,
-            heads=heads,
-            key_size=key_size,
-            kernel_size=kernel_size,
-            negative_eigenvalues=negative_eigenvalues,
-            initialization=initialization,
-            gate=gate,
-        )
+    micro_steps: PositiveInt = 2
+    decay: bool = True
+    negative_eigenvalues = True
+
+    @property
+    def has_decay(self) -> bool:
+        return self.decay

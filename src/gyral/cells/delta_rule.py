@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from gyral.cells.initialization import AUTHORS, draw_step_sizes_, draw_wide
 from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear, rms_norm
-from gyral.core.checks import check_boolean, check_choice
+from gyral.core.options import OneOf, PositiveInt, Range, derived
 from gyral.ops.autograd import outside_autocast
 from gyral.ops.delta import to_unit
 
@@ -53,7 +53,6 @@ class DeltaRuleCell(LinearAttentionCell):
         negative_eigenvalues: Whether e, or β of cells with one rate, is twice as large, so that eigenvalues of the
             transition of S lie in (−1, 1) instead of (0, 1), which parity and permutations need (Grazzi et al., ICLR
             2025).
-        gate: Whether there is a gate.
         initialization: Of matrices and of the convolution; "default": uniform in ±1/√columns, as `torch.nn.Linear`;
             "authors": normal with deviation 0.02, as the published models, whose widths are above 1,000.
 
@@ -63,28 +62,20 @@ class DeltaRuleCell(LinearAttentionCell):
 
     micro_steps = 1
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        heads: int = 4,
-        key_size: int | None = None,
-        kernel_size: int | None = 4,
-        negative_eigenvalues: bool = False,
-        gate: bool = True,
-        initialization: str = "default",
-    ) -> None:
-        super().__init__(input_size, hidden_size, heads=heads, key_size=key_size)
-        self.negative_eigenvalues = check_boolean("negative_eigenvalues", negative_eigenvalues)
-        self.has_gate = check_boolean("gate", gate)
-        self.initialization = check_choice("initialization", initialization, AUTHORS)
+    heads: PositiveInt = 4
+    key_size: PositiveInt = derived(default=None)
+    kernel_size: Annotated[int, Range(2)] | None = 4
+    negative_eigenvalues: bool = False
+    initialization: Annotated[str, OneOf(AUTHORS)] = "default"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         keys = self.heads * self.key_size
         sizes = keys, self.micro_steps * keys, self.micro_steps * self.width  # of q, k and v
         self.rows = self.further_rows()
-        self.weight_ih = nn.Parameter(torch.empty(sum(sizes) + sum(self.rows.values()), input_size))
+        self.weight_ih = nn.Parameter(torch.empty(sum(sizes) + sum(self.rows.values()), self.input_size))
         self.weight_norm = nn.Parameter(torch.empty(self.value_size))
-        self.create_convolution(sizes, kernel_size)
+        self.create_convolution(sizes, self.kernel_size)
         self.create_rates()
         self.reset_parameters()
 
@@ -152,9 +143,14 @@ class ScalarRatesCell(DeltaRuleCell):
     first, and `weight_conv` (C, kernel_size), see `initialization`; `A_log` (H,), the logarithm of numbers that are
     uniform in [0, 16]; `bias_dt` (H,), the inverse of softplus at step sizes whose logarithm is uniform in
     [log 0.001, log 0.1]; `weight_norm` (V,), one.
+
+    Args:
+        gate: Whether there is a gate.
     """
 
     dynamics = ("A_log", "bias_dt")
+
+    gate: bool = True
 
     @property
     @abstractmethod
@@ -166,7 +162,7 @@ class ScalarRatesCell(DeltaRuleCell):
         self.bias_dt = nn.Parameter(torch.empty(self.heads)) if self.has_decay else None
 
     def further_rows(self) -> dict[str, int]:
-        decay, gate = self.heads * self.has_decay, self.width * self.has_gate
+        decay, gate = self.heads * self.has_decay, self.width * self.gate
         return {"gate": gate, "beta": self.micro_steps * self.heads, "dt": decay}
 
     @torch.no_grad()
@@ -181,7 +177,7 @@ class ScalarRatesCell(DeltaRuleCell):
         decay = gate = None
         if self.A_log is not None and self.bias_dt is not None:
             decay = -torch.exp(self.A_log.to(self.wide)) * F.softplus(rows["dt"] + self.bias_dt)
-        if self.has_gate:
+        if self.gate:
             gate = F.silu(rows["gate"])
         return beta, beta, decay, gate
 

@@ -1,13 +1,13 @@
 """GLA: linear attention whose memory forgets by a gate for each key channel."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear, rms_norm
-from gyral.core.checks import check_boolean, check_integer, check_real
+from gyral.core.options import PositiveInt, Range, derived
 
 
 class Projected(NamedTuple):
@@ -51,28 +51,22 @@ class GLACell(LinearAttentionCell):
     dynamics = ("bias_decay",)
     values_per_key = 2
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        heads: int = 4,
-        key_size: int | None = None,
-        gate_rank: int = 16,
-        gate_normalizer: float = 16.0,
-        gate: bool = True,
-        kernel_size: int | None = None,
-    ) -> None:
-        super().__init__(input_size, hidden_size, heads=heads, key_size=key_size)
-        self.gate_normalizer = check_real("gate_normalizer", gate_normalizer, above=0)
+    heads: PositiveInt = 4
+    key_size: PositiveInt = derived(default=None)
+    gate_rank: PositiveInt = 16
+    gate_normalizer: Annotated[float, Range(above=0)] = 16.0
+    gate: bool = True
+    kernel_size: Annotated[int, Range(2)] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         keys, values = self.heads * self.key_size, self.width
-        gates = values if check_boolean("gate", gate) else 0
-        self.sizes = 2 * keys + values, gates, check_integer("gate_rank", gate_rank)
-        self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes), input_size))
-        self.weight_decay = nn.Parameter(torch.empty(keys, gate_rank))
+        self.sizes = 2 * keys + values, values if self.gate else 0, self.gate_rank
+        self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes), self.input_size))
+        self.weight_decay = nn.Parameter(torch.empty(keys, self.gate_rank))
         self.bias_decay = nn.Parameter(torch.empty(keys))
         self.weight_norm = nn.Parameter(torch.empty(self.value_size))
-        self.create_convolution([keys, keys, values], kernel_size)
+        self.create_convolution([keys, keys, values], self.kernel_size)
         self.reset_parameters()
 
     def project(self, inputs: Tensor) -> Projected:

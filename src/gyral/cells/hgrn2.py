@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear, rms_norm
-from gyral.core.checks import check_real
+from gyral.core.options import PositiveInt, Probability, derived
 
 
 class Projected(NamedTuple):
@@ -49,20 +49,14 @@ class HGRN2Cell(LinearAttentionCell):
 
     head_size = 128
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        heads: int | None = None,
-        key_size: int | None = None,
-        lower_bound: float = 0.0,
-    ) -> None:
-        super().__init__(input_size, hidden_size, heads=heads, key_size=key_size)
-        self.lower_bound: float | Tensor = check_real("lower_bound", lower_bound, minimum=0, below=1)
+    key_size: PositiveInt = derived(default=None)
+    lower_bound: Probability = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         keys = self.heads * self.key_size
         self.create_convolution([keys, self.width], None)
-        self.weight_ih = nn.Parameter(torch.empty(keys + self.channels, input_size))
+        self.weight_ih = nn.Parameter(torch.empty(keys + self.channels, self.input_size))
         self.weight_norm = nn.Parameter(torch.empty(self.width))
         self.reset_parameters()
 
@@ -72,7 +66,7 @@ class HGRN2Cell(LinearAttentionCell):
 
     def operands(self, projected: Projected, values: tuple[Tensor, ...]) -> Operands:
         (q, v), forget = values, projected.forget
-        bound = self.lower_bound
+        bound: float | Tensor = self.lower_bound
         if not isinstance(bound, Tensor):
             bound = forget.new_full((), bound)  # not from a tensor of the CPU, which no CUDA graph could copy
         # 1 − f and log f without rounding f, which may be close to 0 or 1

@@ -1,6 +1,8 @@
 """Kimi Delta Attention: the delta rule with a decay for each channel; and Gated DeltaNet-2, which erases and writes by
 channel, too."""
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -8,7 +10,7 @@ from torch.nn import functional as F
 from gyral.cells.delta_rule import DeltaRuleCell, draw_rates_
 from gyral.cells.heads import share
 from gyral.cells.initialization import draw_step_sizes_
-from gyral.core.checks import check_integer, check_real
+from gyral.core.options import PositiveInt, Range, derived
 
 
 class ChannelDecayCell(DeltaRuleCell):
@@ -30,31 +32,12 @@ class ChannelDecayCell(DeltaRuleCell):
 
     dynamics = ("A_log", "bias_dt")
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        heads: int = 4,
-        key_size: int | None = None,
-        kernel_size: int | None = 4,
-        rank: int | None = None,
-        decay_bound: float | None = None,
-        negative_eigenvalues: bool = False,
-        initialization: str = "default",
-    ) -> None:
-        check_integer("hidden_size", hidden_size)
-        self.rank = share(hidden_size, check_integer("heads", heads)) if rank is None else check_integer("rank", rank)
-        self.decay_bound = None if decay_bound is None else check_real("decay_bound", decay_bound, above=0)
-        super().__init__(
-            input_size,
-            hidden_size,
-            heads=heads,
-            key_size=key_size,
-            kernel_size=kernel_size,
-            negative_eigenvalues=negative_eigenvalues,
-            initialization=initialization,
-        )
+    rank: PositiveInt = derived(default=None)
+    decay_bound: Annotated[float, Range(above=0)] | None = None
+
+    def __post_init__(self) -> None:
+        self.rank = self.rank or share(self.hidden_size, self.heads)
+        super().__post_init__()
 
     def create_rates(self) -> None:
         keys = self.heads * self.key_size

@@ -1,6 +1,7 @@
 """The base classes of cells whose state is a memory matrix for each head, which the delta rule's operator runs."""
 
 from abc import abstractmethod
+from dataclasses import field
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from gyral.cells.base import State
 from gyral.cells.heads import share
 from gyral.cells.initialization import fan_in_uniform_
 from gyral.cells.short_convolution import ConvolvedCell
-from gyral.core.checks import check_integer
+from gyral.core.options import Options, PositiveInt, derived
 from gyral.ops.autograd import outside_autocast
 from gyral.ops.delta import delta_scan, delta_step
 from gyral.ops.sequences import zero_beyond
@@ -52,7 +53,7 @@ class Operands(NamedTuple):
     unit: bool = False
 
 
-class MatrixMemoryCell(ConvolvedCell):
+class MatrixMemoryCell(Options, ConvolvedCell):
     """Base class of cells with a memory matrix (K, V) for each of H heads, and a short convolution before it.
 
     `project` returns a NamedTuple with a field `values` (…, C), which pass the convolution, if the cell has one. The
@@ -70,9 +71,9 @@ class MatrixMemoryCell(ConvolvedCell):
         hidden_size: N ≥ 1. The values of a head have size V = ⌈N / H⌉; of the H V numbers that the heads return, the
             first N are the output. These are all if H divides N.
         heads: H; ⌈N / `head_size`⌉ if None.
-        key_size: K; ⌈V / `values_per_key`⌉ if None.
 
     Attributes:
+        key_size: K; ⌈V / `values_per_key`⌉ unless a subclass has set it, or has an option of this name.
         head_size: V in the published models of a cell whose option `heads` may be None.
         values_per_key: Size of the values of a head in multiples of that of its keys, if `key_size` is None.
         width: H V.
@@ -82,13 +83,16 @@ class MatrixMemoryCell(ConvolvedCell):
     head_size: ClassVar[int]
     values_per_key: ClassVar[int] = 1
 
-    def __init__(self, input_size: int, hidden_size: int, *, heads: int | None, key_size: int | None = None) -> None:
-        super().__init__(input_size, hidden_size)
-        self.heads = share(hidden_size, self.head_size) if heads is None else check_integer("heads", heads)
-        self.value_size = share(hidden_size, self.heads)
+    input_size: PositiveInt = field(kw_only=False)
+    hidden_size: PositiveInt = field(kw_only=False)
+    heads: PositiveInt = derived(default=None)
+    key_size: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.heads = self.heads or share(self.hidden_size, self.head_size)
+        self.value_size = share(self.hidden_size, self.heads)
         self.width = self.heads * self.value_size
-        default = share(self.value_size, self.values_per_key)
-        self.key_size = default if key_size is None else check_integer("key_size", key_size)
+        self.key_size = self.key_size or share(self.value_size, self.values_per_key)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

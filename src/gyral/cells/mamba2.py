@@ -1,15 +1,16 @@
 """Mamba-2: a state space with one decay for each head."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gyral.cells.heads import share
 from gyral.cells.initialization import draw_step_sizes_, uniform_
 from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear
-from gyral.core.checks import check_boolean, check_integer
 from gyral.core.errors import OptionError
+from gyral.core.options import PositiveInt, Range
 
 DECAY_RATES = (1.0, 16.0)  # bounds of the initial −A
 
@@ -60,30 +61,27 @@ class Mamba2Cell(LinearAttentionCell):
     head_size = 64
     dynamics = ("A_log", "bias_dt")
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        heads: int | None = None,
-        state_size: int = 128,
-        groups: int = 1,
-        kernel_size: int = 4,
-        norm: bool = True,
-    ) -> None:
-        check_integer("state_size", state_size)
-        super().__init__(input_size, hidden_size, heads=heads, key_size=state_size)
-        self.groups = check_integer("groups", groups)
-        if self.heads % groups != 0:
-            raise OptionError("groups", groups, f"must divide the number of heads, {self.heads}")
-        parts = self.width, groups * state_size, groups * state_size
+    state_size: PositiveInt = 128
+    groups: PositiveInt = 1
+    kernel_size: Annotated[int, Range(2)] = 4
+    norm: bool = True
+
+    def check(self) -> None:
+        heads = self.heads or share(self.hidden_size, self.head_size)
+        if heads % self.groups != 0:
+            raise OptionError("groups", self.groups, f"must divide the number of heads, {heads}")
+
+    def __post_init__(self) -> None:
+        self.key_size = self.state_size
+        super().__post_init__()
+        parts = self.width, self.groups * self.state_size, self.groups * self.state_size
         self.sizes = self.width, sum(parts), self.heads
-        self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes), input_size))
-        self.create_convolution(parts, check_integer("kernel_size", kernel_size, minimum=2), bias=True)
+        self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes), self.input_size))
+        self.create_convolution(parts, self.kernel_size, bias=True)
         self.A_log = nn.Parameter(torch.empty(self.heads))
         self.bias_dt = nn.Parameter(torch.empty(self.heads))
         self.D = nn.Parameter(torch.empty(self.heads))
-        self.weight_norm = nn.Parameter(torch.empty(self.width)) if check_boolean("norm", norm) else None
+        self.weight_norm = nn.Parameter(torch.empty(self.width)) if self.norm else None
         self.reset_parameters()
 
     @torch.no_grad()

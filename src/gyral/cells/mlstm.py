@@ -1,7 +1,7 @@
 """mLSTM: a memory matrix with exponential gates, of xLSTM and of xLSTM 7B."""
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from gyral.cells.heads import heads_of_two, share
 from gyral.cells.initialization import uniform_
 from gyral.cells.linear_attention import MatrixMemoryCell, Operands, linear, run_scan, run_step
-from gyral.core.checks import check_integer, check_real
+from gyral.core.options import PositiveInt, Range, derived
 from gyral.ops.scan import is_any_number, scan
 from gyral.ops.sequences import last_step, shift, zero_beyond
 
@@ -41,7 +41,19 @@ class StabilizedCell(MatrixMemoryCell):
 
     State:
         A NamedTuple (memory, stabilizer): [C, n] (B, H, K, V + 1) and m (B, H).
+
+    Attributes:
+        published_heads: The number of heads of the published models.
     """
+
+    published_heads: ClassVar[int]
+
+    def check(self) -> None:
+        heads_of_two(self.heads, self.hidden_size, self.published_heads)
+
+    def __post_init__(self) -> None:
+        self.heads = heads_of_two(self.heads, self.hidden_size, self.published_heads)
+        super().__post_init__()
 
     def init_state(self, batch_size: int) -> Any:
         memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size + 1, dtype=self.wide)
@@ -183,17 +195,19 @@ class MLSTMCell(StabilizedCell):
 
     dynamics = ("bias_gates",)
 
-    def __init__(
-        self, input_size: int, hidden_size: int, *, heads: int | None = None, kernel_size: int = 4, block: int = 4
-    ) -> None:
-        heads = heads_of_two(heads, hidden_size, 4)
-        super().__init__(input_size, hidden_size, heads=heads)
-        width, self.block = self.width, check_integer("block", block)
-        self.weight_ih = nn.Parameter(torch.empty(2 * width, input_size))
-        self.create_convolution([width], check_integer("kernel_size", kernel_size, minimum=2), bias=True)
+    published_heads = 4
+
+    kernel_size: Annotated[int, Range(2)] = 4
+    block: PositiveInt = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        width, block = self.width, self.block
+        self.weight_ih = nn.Parameter(torch.empty(2 * width, self.input_size))
+        self.create_convolution([width], self.kernel_size, bias=True)
         self.weight_qkv = nn.Parameter(torch.empty(3, share(width, block), block, block))
-        self.weight_gates = nn.Parameter(torch.empty(2 * heads, 3 * width))
-        self.bias_gates = nn.Parameter(torch.empty(2 * heads))
+        self.weight_gates = nn.Parameter(torch.empty(2 * self.heads, 3 * width))
+        self.bias_gates = nn.Parameter(torch.empty(2 * self.heads))
         self.skip = nn.Parameter(torch.empty(width))
         self.weight_norm = nn.Parameter(torch.empty(width))
         self.reset_parameters()
@@ -266,24 +280,19 @@ class MLSTMLargeCell(StabilizedCell):
     dynamics = ("bias_gates",)
     values_per_key = 2
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        heads: int | None = None,
-        key_size: int | None = None,
-        cap: float = 15.0,
-    ) -> None:
-        heads = heads_of_two(heads, hidden_size, 8)
-        super().__init__(input_size, hidden_size, heads=heads, key_size=key_size)
-        self.cap = check_real("cap", cap, above=0)
-        keys = heads * self.key_size
+    published_heads = 8
+
+    key_size: PositiveInt = derived(default=None)
+    cap: Annotated[float, Range(above=0)] = 15.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keys = self.heads * self.key_size
         self.sizes = keys, keys, self.width
-        self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes) + self.width, input_size))
+        self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes) + self.width, self.input_size))
         self.create_convolution(self.sizes, None)
-        self.weight_gates = nn.Parameter(torch.empty(2 * heads, input_size))
-        self.bias_gates = nn.Parameter(torch.empty(2 * heads))
+        self.weight_gates = nn.Parameter(torch.empty(2 * self.heads, self.input_size))
+        self.bias_gates = nn.Parameter(torch.empty(2 * self.heads))
         self.weight_norm = nn.Parameter(torch.empty(self.width))
         self.reset_parameters()
 

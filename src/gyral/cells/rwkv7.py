@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from gyral.cells.heads import heads_of_two, share
 from gyral.cells.initialization import fan_in_uniform_, orthogonal_, uniform_
 from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear
-from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
+from gyral.core.options import NonNegativeInt, PositiveInt, derived
 from gyral.ops.convolution import window
 from gyral.ops.sequences import shift
 
@@ -80,44 +80,41 @@ class RWKV7Cell(LinearAttentionCell):
     head_size = 64
     dynamics = ("bias_w",)
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        heads: int | None = None,
-        decay_rank: int | None = None,
-        rate_rank: int | None = None,
-        gate_rank: int | None = None,
-        layer: int = 0,
-        layers: int | None = None,
-    ) -> None:
-        check_integer("hidden_size", hidden_size)
-        heads = heads_of_two(share(hidden_size, self.head_size) if heads is None else heads, hidden_size, 1)
-        super().__init__(input_size, hidden_size, heads=heads)
-        self.layer = check_integer("layer", layer, minimum=0)
-        self.layers = layer + 1 if layers is None else check_integer("layers", layers)
-        if self.layer >= self.layers:
-            raise OptionError("layer", layer, f"must be below layers, {layers}")
+    decay_rank: PositiveInt = derived(default=None)
+    rate_rank: PositiveInt = derived(default=None)
+    gate_rank: PositiveInt = derived(default=None)
+    layer: NonNegativeInt = 0
+    layers: PositiveInt = derived(default=None)
+
+    def check(self) -> None:
+        heads_of_two(self.heads or share(self.hidden_size, self.head_size), self.hidden_size, 1)
+        if self.layers is not None and self.layer >= self.layers:
+            raise OptionError("layer", self.layer, f"must be below layers, {self.layers}")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.layers = self.layers or self.layer + 1
+        published = self.hidden_size**0.5 / 32
+        self.decay_rank = self.decay_rank or max(32, round(2.5 * published) * 32)
+        self.rate_rank = self.rate_rank or max(32, round(2.5 * published) * 32)
+        self.gate_rank = self.gate_rank or max(32, round(5 * published) * 32)
         width = self.width
         self.create_convolution([width], None)
         self.kernel_size = 2  # a window with x_{t−1} alone
-        self.weight_ih = None if input_size == width else nn.Parameter(torch.empty(width, input_size))
+        self.weight_ih = None if self.input_size == width else nn.Parameter(torch.empty(width, self.input_size))
         self.mix = nn.Parameter(torch.empty(6, width))
         self.weight_r, self.weight_k, self.weight_v = (nn.Parameter(torch.empty(width, width)) for _ in "rkv")
-        self.weight_w1, self.weight_w2 = self._low_rank("decay_rank", decay_rank, 2.5)
-        self.weight_a1, self.weight_a2 = self._low_rank("rate_rank", rate_rank, 2.5)
-        self.weight_g1, self.weight_g2 = self._low_rank("gate_rank", gate_rank, 5)
+        self.weight_w1, self.weight_w2 = self._low_rank(self.decay_rank)
+        self.weight_a1, self.weight_a2 = self._low_rank(self.rate_rank)
+        self.weight_g1, self.weight_g2 = self._low_rank(self.gate_rank)
         self.bias_w, self.bias_a, self.k_k, self.k_a = (nn.Parameter(torch.empty(width)) for _ in range(4))
         self.weight_norm, self.bias_norm = (nn.Parameter(torch.empty(width)) for _ in range(2))
         self.r_k = nn.Parameter(torch.empty(self.heads, self.value_size))
         self.reset_parameters()
 
-    def _low_rank(self, option: str, rank: int | None, factor: float) -> tuple[nn.Parameter, nn.Parameter]:
-        """Return two parameters whose product has a rank, a multiple of √N if the option is None."""
-        published = max(32, round(factor * self.hidden_size**0.5 / 32) * 32)
-        size = published if rank is None else check_integer(option, rank)
-        return nn.Parameter(torch.empty(size, self.width)), nn.Parameter(torch.empty(self.width, size))
+    def _low_rank(self, rank: int) -> tuple[nn.Parameter, nn.Parameter]:
+        """Return two parameters whose product has a rank."""
+        return nn.Parameter(torch.empty(rank, self.width)), nn.Parameter(torch.empty(self.width, rank))
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

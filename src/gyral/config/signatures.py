@@ -220,6 +220,8 @@ def _of_signature(arguments: ast.arguments) -> dict[str, Argument]:
 
 def _argument(default: ast.expr | None, annotation: ast.expr | None) -> Argument:
     value: Any = NO_LITERAL
+    if isinstance(default, ast.Call):  # such as `derived(default=None)` of `gyral.core.options`
+        default = next((each.value for each in default.keywords if each.arg == "default"), None)
     if default is not None:
         with suppress(ValueError):
             value = ast.literal_eval(default)

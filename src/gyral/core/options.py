@@ -55,7 +55,12 @@ NonNegativeInt = Annotated[int, Range(0)]
 Probability = Annotated[float, Range(0, below=1)]
 
 
-@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+def derived(*, default: None) -> Any:
+    """Return the default of an option that `__post_init__` sets if it is None: the attribute itself is never None."""
+    return field(default=default)
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field, derived))
 class Options:
     """Base class of classes whose annotated attributes are the keyword arguments of their constructor.
 
@@ -111,10 +116,10 @@ class Options:
         """Set the attributes that follow from the options."""
 
     @classmethod
-    def check_options(cls, **options: Any) -> None:
+    def check_options(cls, *arguments: Any, **options: Any) -> None:
         """Raise `OptionError` if the class refuses the options; nothing is built from them."""
         unbuilt = cls.__new__(cls)
-        for name, value in cls._checked((), options).items():
+        for name, value in cls._checked(arguments, options).items():
             setattr(unbuilt, name, value)
         unbuilt.check()
 
@@ -171,6 +176,8 @@ def _own_options(cls: type[Options], inherited: Mapping[str, Parameter]) -> dict
         else:
             setattr(cls, name, value.default)
         if value.init:
+            kind = Parameter.POSITIONAL_OR_KEYWORD if value.kw_only is False else Parameter.KEYWORD_ONLY
             default = Parameter.empty if value.default is MISSING else value.default
-            found[name] = Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+            annotation = annotation | None if default is None else annotation
+            found[name] = Parameter(name, kind, default=default, annotation=annotation)
     return found

@@ -5,7 +5,7 @@ the stubs when Gyral is installed from its source, and so does `python -m gyral.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 from textwrap import indent
@@ -46,8 +46,9 @@ def layers() -> str:
     imports, texts = {*BASES, *_imports(shared, trees[0])}, []
     for name, cell in cells.layers().items():
         lineage = list(_lineage(cell, classes))
-        owner, options = next((each, found) for each in lineage if (found := _arguments(each)))
-        imports |= {f"from {cells.modules()[cell]} import {cell}", *_imports(options, places[owner.name][1])}
+        owners, options = _options(lineage)
+        imports |= {f"from {cells.modules()[cell]} import {cell}"}
+        imports.update(*(_imports(options, places[owner.name][1]) for owner in owners))
         is_torch = classes["TorchLayerCell"] in lineage
         constructor = f"def __init__({ast.unparse(_with_options(shared, options, is_torch))}) -> None: ..."
         bases = "TorchWeights, Layer" if is_torch else "Layer"
@@ -60,16 +61,63 @@ def layers() -> str:
 
 
 def _lineage(name: str, classes: dict[str, ast.ClassDef]) -> Iterator[ast.ClassDef]:
-    """Yield a class, its first base class, the first one of that, and so on."""
+    """Yield a class, its first base class that is one of some classes, the first one of that, and so on."""
     while name in classes:
         yield classes[name]
-        name = ast.unparse(classes[name].bases[0]) if classes[name].bases else ""
+        name = next((base for base in map(ast.unparse, classes[name].bases) if base in classes), "")
 
 
 def _arguments(node: ast.ClassDef) -> ast.arguments | None:
     """Return the arguments of the constructor that a class itself has."""
     own = (each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
     return next((each.args for each in own), None)
+
+
+def _options(lineage: list[ast.ClassDef]) -> tuple[list[ast.ClassDef], ast.arguments]:
+    """Return the arguments of the constructor of the first class of a lineage, and the classes that have them.
+
+    They are those of the nearest constructor, or the annotated attributes of the classes up to the one that derives
+    from `gyral.core.options.Options`.
+    """
+    owners: list[ast.ClassDef] = []
+    for node in lineage:
+        if own := _arguments(node):
+            return [node], own
+        owners.append(node)
+        if "Options" in map(ast.unparse, node.bases):
+            break
+    declared: dict[str, tuple[ast.expr, ast.expr]] = {}  # annotation and default
+    for each in reversed(owners):
+        found = dict(filter(None, (_attribute(statement, declared) for statement in each.body)))
+        declared = {**{name: one for name, one in found.items() if name not in declared}, **declared, **found}
+    arguments = ast.parse("def __init__(self, input_size: int, hidden_size: int) -> None: ...").body[0].args  # type: ignore[attr-defined]
+    arguments.kwonlyargs = [ast.arg(name, annotation) for name, (annotation, _) in declared.items()]
+    arguments.kw_defaults = [default for _, default in declared.values()]
+    return owners, arguments
+
+
+def _attribute(
+    statement: ast.stmt, declared: Mapping[str, tuple[ast.expr, ast.expr]]
+) -> tuple[str, tuple[ast.expr, ast.expr]] | None:
+    """Return the name, annotation and default of a keyword-only option that a statement declares, if it does."""
+    match statement:
+        case ast.AnnAssign(ast.Name(name), annotation, ast.Call(_, _, [ast.keyword("default", default)])):
+            return name, (ast.BinOp(_Plain().visit(annotation), ast.BitOr(), ast.Constant(None)), default)
+        case ast.AnnAssign(_, _, None | ast.Call()):
+            return None
+        case ast.AnnAssign(ast.Name(name), annotation, default) if "ClassVar" not in ast.unparse(annotation):
+            return name, (_Plain().visit(annotation), default)
+        case ast.Assign([ast.Name(name)], default) if name in declared:
+            return name, (declared[name][0], default)
+    return None
+
+
+class _Plain(ast.NodeTransformer):
+    """Leaves out the ranges of annotations: `int` for `Annotated[int, Range(2)]`."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        is_annotated = isinstance(node.value, ast.Name) and node.value.id == "Annotated"
+        return node.slice.elts[0] if is_annotated and isinstance(node.slice, ast.Tuple) else node
 
 
 def _names(arguments: ast.arguments) -> list[str]:

@@ -155,7 +155,7 @@ def check_options(config: DictConfig, section: str) -> None:
 def _check_data(config: DictConfig) -> None:
     """Raise `OptionError` if the options of a task's data do not fit together."""
     data_class = getattr(get_object(config.task._target_), "data_class", None)
-    if isinstance(data_class, type) and issubclass(data_class, Options):
+    if data_class is not None and data_class.__init__ is Options.__init__:
         given: Any = OmegaConf.to_container(config.task, resolve=True)
         with located(config, "task"):
             data_class.check_options(**{name: given[name] for name in data_class.__options__ if name in given})
@@ -164,10 +164,14 @@ def _check_data(config: DictConfig) -> None:
 def _check_cell(config: DictConfig) -> None:
     """Raise `OptionError` if the cell of a model refuses an option.
 
-    The cell is made without its weights. Other errors are left to the run: some cells need the values of weights.
+    A cell whose class does not declare its options is made without its weights. Other errors are left to the run: some
+    cells need the values of weights.
     """
     cell = make(config, "model.cell") if "cell" in config.model else None
-    if isinstance(cell, partial):
+    if isinstance(cell, partial) and getattr(cell.func, "__init__", None) is Options.__init__:
+        with located(config, "model.cell"):
+            cell.func.check_options(INPUT_SIZE, *cell.args, **cell.keywords)  # type: ignore[attr-defined]
+    elif isinstance(cell, partial):
         try:
             with torch.device("meta"), located(config, "model.cell"):
                 cell(INPUT_SIZE)
