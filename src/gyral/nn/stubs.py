@@ -105,7 +105,9 @@ def _attribute(
             return name, (ast.BinOp(_Plain().visit(annotation), ast.BitOr(), ast.Constant(None)), default)
         case ast.AnnAssign(_, _, None | ast.Call()):
             return None
-        case ast.AnnAssign(ast.Name(name), annotation, default) if "ClassVar" not in ast.unparse(annotation):
+        case ast.AnnAssign(ast.Name(name), annotation, default) if default and "ClassVar" not in ast.unparse(
+            annotation
+        ):
             return name, (_Plain().visit(annotation), default)
         case ast.Assign([ast.Name(name)], default) if name in declared:
             return name, (declared[name][0], default)
