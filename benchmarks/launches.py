@@ -33,7 +33,7 @@ ROWS = 2  # of the batch, on which no count depends
 SHORT = (8, 16)  # steps from which the count of a loop is extrapolated
 KERNELS = ("GRU", "LSTM", "RNN", "RUM", "RUM:lambd=1")  # cells with kernels of cuDNN, and RUM
 KERNEL_LAUNCHES = 20  # of these, about: two kernels, with the copies and products around them
-TRITON = ".triton"  # the end of the name of a module of kernels
+TRITON = ".triton"  # in the name of a module of kernels
 MATRICES = ("FastWeights", "RUM:lambd=1", "WeiNet")  # cells each step of which reads and writes a matrix of N²
 ON_CHIP = 64 * 1024  # bytes of a matrix that a program keeps in registers and shared memory
 # operations that launch nothing, beside views
@@ -110,7 +110,7 @@ def launching(counted: Launches) -> Iterator[None]:
 def triton_operator(cell: RecurrentCell) -> Operator | None:
     """Return the operator of a cell that has kernels in Triton, if there is one."""
     operator = cell.fused_operator
-    return operator if operator is not None and str(operator.kernels.get("cuda")).endswith(TRITON) else None
+    return operator if operator is not None and TRITON in str(operator.kernels.get("cuda")) else None
 
 
 def count(model: str, batch: int, steps: int, hidden: int, input_size: int = INPUT) -> Count:
@@ -148,8 +148,9 @@ def launches(cell: RecurrentCell, steps: int, backend: str, operator: Operator |
                 outputs = module(inputs)[0]
         except (NotImplementedError, RuntimeError, UserError):
             continue
+        gradient = torch.ones_like(outputs)  # of what follows the layer
         with Launches(operator) as backward:
-            outputs.backward(torch.ones_like(outputs))
+            outputs.backward(gradient)
         return forward.count, backward.count
     raise RuntimeError(f"{type(cell).__name__} runs neither on meta nor on the CPU")
 

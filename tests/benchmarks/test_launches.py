@@ -7,7 +7,8 @@ from benchmarks import gpu_rows, launches
 from benchmarks.gpu_rows import SIZES
 
 SMALL, LONG, _ = SIZES
-SAMPLED = ("EURNN", "GatedDeltaNet", "LRU", "MinGRU", "RUM:lambd=1")
+SAMPLED = ("EURNN", "GatedDeltaNet", "LRU", "MinGRU", "RGLRU", "RUM:lambd=1", "S5")
+DIAGONAL = ("LRU", "MinGRU", "MinLSTM", "RGLRU", "S5")  # with kernels in Triton
 STEP_BY_STEP = ("M2RNN", "SLSTM")  # whose functions for whole sequences take each step, and so seconds to count
 
 
@@ -25,6 +26,11 @@ def check(model: str, size: tuple[int, int, int]) -> None:
 def test_every_model_is_recorded_at_every_size() -> None:
     assert list(launches.recorded()) == [launches.name_of(size) for size in SIZES]
     assert all(list(counts) == list(gpu_rows.models()) for counts in launches.recorded().values())
+
+
+def test_a_diagonal_recurrence_is_at_most_14_launches() -> None:
+    for counts in launches.recorded().values():
+        assert all(launches.Count(**counts[model]).launches <= 14 for model in DIAGONAL)
 
 
 @pytest.mark.parametrize("model", SAMPLED)

@@ -10,6 +10,7 @@ A new family of kernels gets an entry in FAMILIES.
 """
 
 import hashlib
+import importlib
 import json
 import re
 import subprocess
@@ -26,6 +27,7 @@ CARDS = {90: 227, 80: 163, 120: 99}  # compute capability, and KiB of shared mem
 HOPPER = 90
 SPILLS = 64  # bytes of the stack of a thread, which is in global memory, that a kernel may have
 STEPS = 2
+STATE_SPACES = ("lru", "zoh", "bilinear")
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\d+ )?([A-Z0-9_.]+)(.*)")
 
 
@@ -38,6 +40,7 @@ class Case(NamedTuple):
         has_memory: Whether there is a memory, which RUM has with λ = 1.
         with_options: Whether all options of the cell are used, with products of bfloat16.
         cards: Compute capabilities for which it is compiled.
+        kernels: How many they are, forward and backward.
     """
 
     batch: int
@@ -45,6 +48,7 @@ class Case(NamedTuple):
     has_memory: bool
     with_options: bool
     cards: tuple[int, ...] = (HOPPER,)
+    kernels: int = 2
 
     def __str__(self) -> str:
         return f"batch={self.batch} size={self.size} memory={self.has_memory} options={self.with_options}"
@@ -54,16 +58,22 @@ class ScanCase(NamedTuple):
     """Arguments that make the operators of diagonal scans launch their kernels.
 
     Attributes:
-        kind: See `gyral.ops.diagonal.triton.coefficients.Config`, after "complex" for complex numbers.
+        kind: See `gyral.ops.diagonal.triton.coefficients.Config`, after "complex" for complex numbers; or that of a
+            state space, see `gyral.ops.diagonal.layer.discretize`.
         size: The number of channels of a row.
         masked: Whether there are lengths and resets.
         cards: Compute capabilities for which it is compiled.
+        kernels: How many they are, forward and backward.
     """
 
     kind: str
     size: int
     masked: bool
     cards: tuple[int, ...] = (HOPPER,)
+
+    @property
+    def kernels(self) -> int:
+        return 4 if self.kind in STATE_SPACES else 2
 
     def __str__(self) -> str:
         return f"kind={self.kind.replace(' ', '-')} size={self.size} masked={self.masked}"
@@ -75,7 +85,7 @@ class Family(NamedTuple):
     Attributes:
         folder: Of their source files, in src/gyral/ops. Those of src/gyral/ops/triton belong to every family.
         cases: What is compiled.
-        launch: Launches the kernels of a case, one forward and one backward.
+        launch: Launches the kernels of a case, forward and backward.
     """
 
     folder: str
@@ -112,11 +122,10 @@ def launch_rum(case: Case) -> None:
 
 
 def launch_scan(case: ScanCase) -> None:
-    """Launch the kernels of diagonal scans, forward and backward."""
+    """Launch the kernels of diagonal scans and of the layers around them, forward and backward."""
     import torch
 
     from gyral.ops import diagonal, min_gated
-    from gyral.ops.diagonal.triton import launch
 
     batch, size, kind, some, zeros = 2, case.size, case.kind, case.masked, torch.zeros
     masks = {
@@ -129,19 +138,25 @@ def launch_scan(case: ScanCase) -> None:
         operands["projected"] = zeros(STEPS, batch, (2 if kind == "min_gru" else 3) * size)
     elif kind == "rg_lru":
         operator = min_gated.rg_lru
-        operands |= {"inputs": zeros(STEPS, batch, size), "products": zeros(2, STEPS, batch, size)}
+        operands |= {"inputs": zeros(STEPS, batch, size), "weight": zeros(2, 1, size, size)}
         operands |= {"bias": zeros(2, size), "decay": zeros(size), "fresh": zeros(batch, dtype=torch.int64)}
     elif kind == "blend":
         operator = min_gated.blend
         operands |= {"inputs": zeros(STEPS, batch, size), "gate": zeros(STEPS, batch, size), "activation": "tanh"}
+    elif kind in STATE_SPACES:
+        operator = diagonal.state_space
+        operands = {"inputs": zeros(STEPS, batch, size), "h0": zeros(batch, 2 * size), "skip": zeros(size)}
+        operands |= {"drive": zeros(2, size, size), "readout": zeros(2, size, size), "kind": kind}
+        operands |= {name: zeros(size) for name in ("rate", "frequency", "scale")}
     else:
         operator, is_complex = diagonal.diagonal_scan, kind.startswith("complex")
         width = 2 * size if is_complex else size
         operands = {"h0": zeros(batch, width), "values": zeros(STEPS, batch, width), "is_complex": is_complex}
         operands["decay"] = zeros(width) if kind.endswith("constant") else zeros(STEPS, batch, width)
     a = operator.Arguments(**operands, **masks)
-    results, saved = launch.forward(a)
-    launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
+    kernels = importlib.import_module(operator.kernels["cuda"])
+    results, saved = kernels.forward(a)
+    kernels.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
 
 
 SAMPLE = Case(3, 16, True, True)
@@ -163,6 +178,9 @@ FAMILIES = {
             *(ScanCase(f"{kind}constant", 50, False) for kind in ("", "complex ")),
             *(ScanCase(kind, 128, False) for kind in ("complex constant", "min_gru", "min_lstm", "rg_lru", "blend")),
             *(ScanCase(kind, 768, True) for kind in ("decay", "complex constant", "rg_lru")),
+            ScanCase("zoh", 50, True, (*CARDS,)),
+            *(ScanCase("lru", size, size == 768) for size in (128, 768)),
+            ScanCase("bilinear", 128, False),
         ),
         launch_scan,
     ),

@@ -87,12 +87,12 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def kernels_of(module: str, *operators: Operator) -> Iterator[None]:
-    """Have operators run a module of kernels, on the CPU, too; memory without values is NaN: nothing may read it."""
+def kernels_of(*operators: Operator) -> Iterator[None]:
+    """Have operators run the kernels of a GPU, on the CPU, too; memory without values is NaN: nothing may read it."""
     with pytest.MonkeyPatch.context() as patch:
         mend_interpreter(patch)
         for operator in operators:
-            patch.setitem(operator.kernels, "cpu", module)
+            patch.setitem(operator.kernels, "cpu", operator.kernels["cuda"])
         load_or_reason.cache_clear()
         for operator in operators:
             reason = operator.unsupported_reason(torch.empty(0, device=DEVICE))

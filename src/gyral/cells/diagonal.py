@@ -1,7 +1,7 @@
 """The base class of linear recurrences with a diagonal matrix, which run in parallel over time."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,12 @@ from torch.nn import functional as F
 from gyral.cells.base import HiddenState, RecurrentCell, State
 from gyral.cells.initialization import fan_in_uniform_
 from gyral.cells.masks import first_parameter
-from gyral.ops.diagonal import diagonal_scan, multiply
+from gyral.core.checks import check_integer
+from gyral.ops.autograd import has_autocast
+from gyral.ops.diagonal import diagonal_scan, multiply, state_space
+from gyral.ops.diagonal.layer import discretize, readout_weights, scaled_drive
+from gyral.ops.operator import Operator
+from gyral.ops.scan import Shared
 from gyral.ops.sequences import zero_beyond
 
 
@@ -26,13 +31,19 @@ class DiagonalCell(RecurrentCell):
         One tensor (B, N), the hidden vector.
     """
 
-    fused_operator = diagonal_scan
+    fused_operator: ClassVar[Operator] = diagonal_scan
     is_complex: ClassVar[bool] = False
     state_size: int  # the number of entries of the state
 
     def init_state(self, batch_size: int) -> State:
         size = 2 * self.state_size if self.is_complex else self.state_size
         return HiddenState(self.zeros(batch_size, size, dtype=self.wide))
+
+    def kernels_unsupported_reason(self) -> str | None:
+        device, operator = first_parameter(self).device, self.fused_operator
+        if device.type not in operator.kernels:
+            operator = diagonal_scan  # which functions of torch surround there
+        return operator.unsupported_on(device, self.wide)
 
     @abstractmethod
     def coefficients(self, projected: Any, constants: Any) -> tuple[Tensor, Tensor]:
@@ -92,3 +103,75 @@ class WidthPreservingCell(DiagonalCell):
         if self.weight_ih is not None:
             inputs = F.linear(inputs, self.weight_ih)
         return inputs.to(first_parameter(self).dtype)
+
+    def product_dtype(self) -> torch.dtype | None:
+        """Return the dtype of the factors of products, if it is not `wide`: that of autocast, or of the parameters."""
+        parameter = first_parameter(self)
+        if has_autocast(parameter.device.type) and torch.is_autocast_enabled(parameter.device.type):
+            return torch.get_autocast_dtype(parameter.device.type)
+        return None if parameter.dtype == self.wide else parameter.dtype
+
+
+class StateSpaceCell(WidthPreservingCell):
+    """Base class of h_t = λ ⊙ h_{t−1} + f ⊙ (B x_t) and y_t = κ Re(C h_t) + D ⊙ x_t, with P complex numbers in h_t.
+
+    λ and f are functions of three vectors (P,), the parameters in `dynamics`. The others are `B` (2, P, N) and `C`
+    (2, N, P), real and imaginary parts, and `D` (N,).
+
+    Args:
+        state_size: P, the number of complex numbers in the state; N if None.
+    """
+
+    fused_operator = state_space
+    is_complex = True
+    kind: str  # of λ and f, see `gyral.ops.diagonal.layer.discretize`
+    gain: ClassVar[float] = 1.0  # κ
+
+    class Projected(NamedTuple):
+        """x_t (…, N), and f ⊙ (B x_t) (…, 2P)."""
+
+        inputs: Tensor
+        driven: Tensor
+
+    class Constants(NamedTuple):
+        """λ (2P,), and the weights (N, 2P) that give κ Re(C h) for [Re h; Im h]."""
+
+        decay: Shared
+        readout: Shared
+
+    def __init__(self, input_size: int, hidden_size: int, state_size: int | None) -> None:
+        super().__init__(input_size, hidden_size)
+        self.state_size = hidden_size if state_size is None else check_integer("state_size", state_size)
+        for name in self.dynamics:
+            self.register_parameter(name, nn.Parameter(torch.empty(self.state_size)))
+        self.B = nn.Parameter(torch.empty(2, self.state_size, hidden_size))
+        self.C = nn.Parameter(torch.empty(2, hidden_size, self.state_size))
+        self.D = nn.Parameter(torch.empty(hidden_size))
+
+    def vectors(self) -> list[Tensor]:
+        """Return the vectors (P,) that λ and f are functions of: rate, frequency and scale of `state_space`."""
+        return [getattr(self, name) for name in self.dynamics]
+
+    def sequence_constants(self, *shape: int) -> Constants:
+        decay, _ = discretize(self.kind, *self.widen(*self.vectors()))
+        return self.Constants(Shared(decay), Shared(readout_weights(self.C, self.gain).to(self.wide)))
+
+    def project(self, inputs: Tensor) -> Projected:
+        entered = self.enter(inputs)
+        _, factor = discretize(self.kind, *self.widen(*self.vectors()))
+        weight = scaled_drive(self.B, factor).to(self.B.dtype)
+        return self.Projected(entered, F.linear(entered, weight).to(self.wide))
+
+    def coefficients(self, projected: Projected, constants: Constants) -> tuple[Tensor, Tensor]:
+        return constants.decay.value, projected.driven
+
+    def read(self, hidden: Tensor, projected: Projected, constants: Constants) -> Tensor:
+        return self.narrow(F.linear(hidden, constants.readout.value)) + self.D * projected.inputs
+
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        parts = self.widen(self.enter(inputs), self.B, self.C, self.D, *self.vectors(), state.hidden)
+        options = self.kind, self.gain, self.product_dtype()
+        outputs, final = state_space(*parts, lengths, starts, *options)
+        return self.narrow(outputs), HiddenState(final)

@@ -1,34 +1,17 @@
 """LRU: a linear recurrence with complex eigenvalues."""
 
 import math
-from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
-from gyral.cells.diagonal import WidthPreservingCell
+from gyral.cells.diagonal import StateSpaceCell
 from gyral.cells.initialization import draw_wide
-from gyral.core.checks import check_integer, check_real
+from gyral.core.checks import check_real
 from gyral.core.errors import OptionError
-from gyral.ops.scan import Shared
 
 
-class Projected(NamedTuple):
-    """x_t (…, N), and e^γ ⊙ B x_t (…, 2P)."""
-
-    inputs: Tensor
-    driven: Tensor
-
-
-class Constants(NamedTuple):
-    """λ (2P,), and the weights (N, 2P) that give Re(C h) for [Re h; Im h]."""
-
-    eigenvalues: Shared
-    readout: Shared
-
-
-class LRUCell(WidthPreservingCell):
+class LRUCell(StateSpaceCell):
     """Linear recurrent unit.
 
     Linear recurrent unit (Orvieto, Smith, Gu, Fernando, Gulcehre, Pascanu and De, "Resurrecting recurrent neural
@@ -47,7 +30,6 @@ class LRUCell(WidthPreservingCell):
     parts, normal / √(2N); `C` (2, N, P), normal / √P; `D` (N,), normal.
 
     Args:
-        state_size: P, the number of complex numbers in the state; N if None.
         r_min, r_max: The initial absolute values of λ are between them; 0 ≤ r_min < r_max ≤ 1.
         max_phase: The largest initial angle of λ, in radians, > 0.
 
@@ -56,8 +38,10 @@ class LRUCell(WidthPreservingCell):
     """
 
     dynamics = ("nu_log", "theta_log", "gamma_log")
-    is_complex = True
-    records_kernels = True  # the eigenvalues and weights of a sequence are dozens of small operations
+    kind = "lru"
+    nu_log: nn.Parameter
+    theta_log: nn.Parameter
+    gamma_log: nn.Parameter
 
     def __init__(
         self,
@@ -69,19 +53,12 @@ class LRUCell(WidthPreservingCell):
         r_max: float = 1.0,
         max_phase: float = 6.28,
     ) -> None:
-        super().__init__(input_size, hidden_size)
-        self.state_size = hidden_size if state_size is None else check_integer("state_size", state_size)
+        super().__init__(input_size, hidden_size, state_size)
         self.r_min = check_real("r_min", r_min, minimum=0, below=1)
         self.r_max = check_real("r_max", r_max, above=0, maximum=1)
         if self.r_min >= self.r_max:
             raise OptionError("r_min", r_min, f"must be below r_max, {r_max}")
         self.max_phase = check_real("max_phase", max_phase, above=0)
-        self.nu_log = nn.Parameter(torch.empty(self.state_size))
-        self.theta_log = nn.Parameter(torch.empty(self.state_size))
-        self.gamma_log = nn.Parameter(torch.empty(self.state_size))
-        self.B = nn.Parameter(torch.empty(2, self.state_size, hidden_size))
-        self.C = nn.Parameter(torch.empty(2, hidden_size, self.state_size))
-        self.D = nn.Parameter(torch.empty(hidden_size))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -96,20 +73,3 @@ class LRUCell(WidthPreservingCell):
         self.B.normal_(std=1 / math.sqrt(2 * self.hidden_size))
         self.C.normal_(std=1 / math.sqrt(self.state_size))
         self.D.normal_()
-
-    def sequence_constants(self, *shape: int) -> Constants:
-        nu_log, theta_log = self.widen(self.nu_log, self.theta_log)
-        radius, angle = torch.exp(-torch.exp(nu_log)), torch.exp(theta_log)
-        eigenvalues = torch.cat((radius * torch.cos(angle), radius * torch.sin(angle)))
-        return Constants(Shared(eigenvalues), Shared(torch.cat((self.C[0], -self.C[1]), dim=1).to(self.wide)))
-
-    def project(self, inputs: Tensor) -> Projected:
-        entered = self.enter(inputs)
-        weight = (torch.exp(self.gamma_log).unsqueeze(1) * self.B).flatten(0, 1)  # rows [real; imaginary]
-        return Projected(entered, F.linear(entered, weight).to(self.wide))
-
-    def coefficients(self, projected: Projected, constants: Constants) -> tuple[Tensor, Tensor]:
-        return constants.eigenvalues.value, projected.driven
-
-    def read(self, hidden: Tensor, projected: Projected, constants: Constants) -> Tensor:
-        return self.narrow(F.linear(hidden, constants.readout.value)) + self.D * projected.inputs

@@ -4,16 +4,14 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from gyral.cells.diagonal import WidthPreservingCell
 from gyral.cells.heads import share
 from gyral.cells.initialization import draw_wide
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
-from gyral.ops.diagonal import diagonal_scan
 from gyral.ops.min_gated import rg_lru
-from gyral.ops.min_gated.naive import rg_lru_coefficients, rg_lru_gates
+from gyral.ops.min_gated.naive import gate_products, rg_lru_coefficients, rg_lru_gates
 
 
 class Projected(NamedTuple):
@@ -78,25 +76,14 @@ class RGLRUCell(WidthPreservingCell):
         squared = draw_wide(self.decay, 0.9**2, 0.999**2)
         self.decay.copy_(torch.log(torch.expm1(-0.5 * torch.log(squared))))
 
-    def kernels_unsupported_reason(self) -> str | None:
-        if self.decay.device.type in rg_lru.kernels:
-            return super().kernels_unsupported_reason()
-        return diagonal_scan.unsupported_on(self.decay.device, self.wide)  # elsewhere, functions of torch surround it
-
     def init_state(self, batch_size: int) -> State:
         hidden = self.zeros(batch_size, self.hidden_size, dtype=self.wide)
         return self.State(hidden, torch.ones(batch_size, dtype=torch.int64, device=hidden.device))
 
-    def products(self, entered: Tensor) -> Tensor:
-        """Return W_a x_t and W_x x_t (2, …, N)."""
-        missing = self.heads * self.block - self.hidden_size
-        padded = F.pad(entered, (0, missing)) if missing else entered
-        heads = padded.unflatten(-1, (self.heads, self.block))
-        return torch.einsum("...hi,ghij->g...hj", heads, self.weight).flatten(-2)[..., : self.hidden_size]
-
     def project(self, inputs: Tensor) -> Projected:
         entered = self.enter(inputs)
-        return Projected(*rg_lru_gates(entered, *self.widen(self.products(entered), self.bias, self.decay)))
+        products = gate_products(entered, self.weight)
+        return Projected(*rg_lru_gates(entered, *self.widen(products, self.bias, self.decay)))
 
     def coefficients(self, projected: Projected, is_first: Tensor) -> tuple[Tensor, Tensor]:
         """Return a_t and b_t (…, N), with a_t = 0 and b_t = i_t ⊙ x_t where `is_first` (…) is True."""
@@ -110,7 +97,6 @@ class RGLRUCell(WidthPreservingCell):
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
-        entered = self.enter(inputs)
-        parts = self.widen(entered, self.products(entered), self.bias, self.decay, state.hidden)
-        hidden, final = rg_lru(*parts, state.fresh, lengths=lengths, starts=starts)
-        return self.narrow(hidden), self.State(final, torch.zeros_like(state.fresh))
+        parts = self.widen(self.enter(inputs), self.weight, self.bias, self.decay, state.hidden)
+        hidden, *final = rg_lru(*parts, state.fresh, lengths, starts, self.product_dtype())
+        return self.narrow(hidden), self.State(*final)

@@ -1,37 +1,19 @@
 """S5: a diagonal state space that all channels share."""
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from gyral.cells.diagonal import WidthPreservingCell
+from gyral.cells.diagonal import StateSpaceCell
 from gyral.cells.initialization import STEP_SIZES
-from gyral.core.checks import check_boolean, check_choice, check_integer
-from gyral.ops.diagonal import multiply, reciprocal
-from gyral.ops.scan import Shared
+from gyral.core.checks import check_boolean, check_choice
 
 DISCRETIZATIONS = ("zoh", "bilinear")
 LARGEST_REAL = -1e-4  # of an eigenvalue with clip_eigs
 
 
-class Projected(NamedTuple):
-    """x_t (…, N), and B̄ x_t (…, 2P)."""
-
-    inputs: Tensor
-    driven: Tensor
-
-
-class Constants(NamedTuple):
-    """λ (2P,), and the weights (N, 2P) that give 2 Re(C h) for [Re h; Im h]."""
-
-    eigenvalues: Shared
-    readout: Shared
-
-
-class S5Cell(WidthPreservingCell):
+class S5Cell(StateSpaceCell):
     """Simplified state space layer.
 
     Simplified state space layer (Smith, Warrington and Linderman, "Simplified state space layers for sequence
@@ -55,7 +37,6 @@ class S5Cell(WidthPreservingCell):
     standard deviations, times V; `log_step` log Δ (P,) uniform in [log 0.001, log 0.1]; `D` (N,), normal.
 
     Args:
-        state_size: P, the number of complex numbers in the state; N if None.
         discretization: "zoh" or "bilinear".
         clip_eigs: Whether Re Λ is at most −0.0001. Otherwise training can make it positive, and the state unstable.
 
@@ -64,8 +45,10 @@ class S5Cell(WidthPreservingCell):
     """
 
     dynamics = ("Lambda_re", "Lambda_im", "log_step")
-    is_complex = True
-    records_kernels = True  # the eigenvalues and weights of a sequence are dozens of small operations
+    gain = 2.0
+    Lambda_re: nn.Parameter
+    Lambda_im: nn.Parameter
+    log_step: nn.Parameter
 
     def __init__(
         self,
@@ -76,16 +59,9 @@ class S5Cell(WidthPreservingCell):
         discretization: str = "zoh",
         clip_eigs: bool = False,
     ) -> None:
-        super().__init__(input_size, hidden_size)
-        self.state_size = hidden_size if state_size is None else check_integer("state_size", state_size)
-        self.discretization = check_choice("discretization", discretization, DISCRETIZATIONS)
+        super().__init__(input_size, hidden_size, state_size)
+        self.discretization = self.kind = check_choice("discretization", discretization, DISCRETIZATIONS)
         self.clip_eigs = check_boolean("clip_eigs", clip_eigs)
-        self.Lambda_re = nn.Parameter(torch.empty(self.state_size))
-        self.Lambda_im = nn.Parameter(torch.empty(self.state_size))
-        self.log_step = nn.Parameter(torch.empty(self.state_size))
-        self.B = nn.Parameter(torch.empty(2, self.state_size, hidden_size))
-        self.C = nn.Parameter(torch.empty(2, hidden_size, self.state_size))
-        self.D = nn.Parameter(torch.empty(hidden_size))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -102,37 +78,9 @@ class S5Cell(WidthPreservingCell):
         self.log_step.uniform_(*map(math.log, STEP_SIZES))
         self.D.normal_()
 
-    def discretized(self) -> tuple[Tensor, Tensor]:
-        """Return λ and the factors of B, both (2P,)."""
-        real, imaginary, log_step = self.widen(self.Lambda_re, self.Lambda_im, self.log_step)
-        if self.clip_eigs:
-            real = real.clamp(max=LARGEST_REAL)
-        step = torch.exp(log_step)
-        if self.discretization == "bilinear":
-            half_real, half_imag = 0.5 * step * real, 0.5 * step * imaginary
-            inverse = reciprocal(1 - half_real, -half_imag)
-            decay = multiply(inverse, torch.cat((1 + half_real, half_imag)), is_complex=True)
-            return decay, inverse * step.repeat(2)
-        radius, angle = torch.exp(step * real), step * imaginary
-        decay_real, decay_imag = radius * torch.cos(angle), radius * torch.sin(angle)
-        shifted = torch.cat((decay_real - 1, decay_imag))
-        return torch.cat((decay_real, decay_imag)), multiply(shifted, reciprocal(real, imaginary), is_complex=True)
-
-    def sequence_constants(self, *shape: int) -> Constants:
-        decay, _ = self.discretized()
-        return Constants(Shared(decay), Shared(2 * torch.cat((self.C[0], -self.C[1]), dim=1).to(self.wide)))
-
-    def project(self, inputs: Tensor) -> Projected:
-        entered = self.enter(inputs)
-        _, factors = self.discretized()
-        weight = multiply(factors, self.B.flatten(0, 1).T, is_complex=True).T
-        return Projected(entered, F.linear(entered, weight.to(self.D.dtype)).to(self.wide))
-
-    def coefficients(self, projected: Projected, constants: Constants) -> tuple[Tensor, Tensor]:
-        return constants.eigenvalues.value, projected.driven
-
-    def read(self, hidden: Tensor, projected: Projected, constants: Constants) -> Tensor:
-        return self.narrow(F.linear(hidden, constants.readout.value)) + self.D * projected.inputs
+    def vectors(self) -> list[Tensor]:
+        rate, *others = super().vectors()
+        return [rate.clamp(max=LARGEST_REAL) if self.clip_eigs else rate, *others]
 
 
 def hippo_normal(states: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:

@@ -14,6 +14,7 @@ from gyral.cells.inputs import StepInputs
 from gyral.core.errors import InputError, OptionError
 from gyral.ops.autograd import has_autocast
 from gyral.ops.compiler import is_traced
+from gyral.ops.operator import may_be_read
 
 
 def check_inputs(inputs: Any, width: int, dtype: torch.dtype, batch_first: bool = False) -> tuple[int, int]:
@@ -133,10 +134,13 @@ def _join(shapes: list[Any]) -> str:
 def copied(results: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
     """Return copies of tensors that a backward pass may read, so that callers may overwrite them."""
     # torch.jit.trace checks its graph against one that it records without gradients
-    every = torch.jit.is_tracing()
+    every, is_compiling = torch.jit.is_tracing(), torch.compiler.is_compiling()
 
     def copy(leaf: Any) -> Any:
-        return leaf.clone() if isinstance(leaf, Tensor) and (every or leaf.requires_grad) else leaf
+        if not isinstance(leaf, Tensor) or not (every or leaf.requires_grad):
+            return leaf
+        # compilers know no nodes of the graph
+        return leaf.clone() if every or is_compiling or may_be_read(leaf) else leaf
 
     outputs, state = results
     return copy(outputs), copy(state) if isinstance(state, Tensor) else map_leaves(copy, state)

@@ -21,8 +21,8 @@ FUSED_GRAPH = "fused (graph)"  # the name of the fused backend where a CUDA grap
 class Choice(NamedTuple):
     """A backend, and why the next better one is none; the reason is None for the best one.
 
-    The fused backend has a reason where functions of torch take the place of kernels, and a CUDA graph records them. It
-    is also recorded, without a reason, where many small operations surround the kernels.
+    The fused backend has a reason where functions of torch take the place of kernels. A CUDA graph records them on a
+    GPU: `is_recorded`.
     """
 
     backend: str
@@ -112,7 +112,7 @@ class ChoosesBackends(nn.Module):
         records = is_on_gpu(cell) and self._graph_unsupported_reason(cell) is None
         if reason is None:
             missing = cell.kernels_unsupported_reason() if records or torch.compiler.is_exporting() else None
-            return Choice("fused", missing, records and (missing is not None or cell.records_kernels))
+            return Choice("fused", missing, records and missing is not None)
         if requested == "fused":
             refuse("fused", reason)
         return Choice("graph" if records else "reference", reason)

@@ -62,6 +62,8 @@ class Operator:
         naive: The function in plain torch.
         kernels: The kernels, by type of the device.
         constant: The number of last results that have no gradient.
+        unread: The number of last results that the backward pass of the kernels does not read. They are not kept for
+            it, and a caller may overwrite them; the kernels get None.
         supports: Returns whether the kernels support the arguments; they support all if None.
     """
 
@@ -70,9 +72,10 @@ class Operator:
         naive: Callable[..., Any],
         kernels: dict[str, Any],
         constant: int = 0,
+        unread: int = 0,
         supports: Callable[[Any], bool] | None = None,
     ) -> None:
-        self.naive, self.kernels, self.constant, self.supports = naive, kernels, constant, supports
+        self.naive, self.kernels, self.constant, self.unread, self.supports = naive, kernels, constant, unread, supports
         functools.update_wrapper(self, naive)
         signature, name = inspect.signature(naive), naive.__name__
         defaults = [each.default for each in signature.parameters.values() if each.default is not each.empty]
@@ -285,18 +288,19 @@ class _Function(torch.autograd.Function):
         ctx.set_materialize_grads(False)  # zeros of a large memory would be read for nothing
         constant = results[operator.results - operator.constant :] if operator.constant else []
         ctx.mark_non_differentiable(*[each for each in constant if each is not None], *(saved if returns_saved else ()))
-        ctx.save_for_backward(*results, *tensors)
+        ctx.save_for_backward(*results[: operator.results - operator.unread], *tensors)
         return (*results, *saved) if returns_saved else tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         operator: Operator = ctx.operator
         sizes, count = ctx.sizes, operator.results
+        kept = count - operator.unread
         tensors = ctx.saved_tensors  # once: gradient checkpointing refuses to unpack them again
-        results, flat = list(tensors[:count]), list(ctx.others)
-        for index, tensor in zip(ctx.places, tensors[count:], strict=True):
+        results, flat = [*tensors[:kept], *[None] * operator.unread], list(ctx.others)
+        for index, tensor in zip(ctx.places, tensors[kept:], strict=True):
             flat[index] = tensor
-        with outside_autocast(results[0].device):
+        with outside_autocast(tensors[kept].device):
             # the engine enables gradients within a backward pass if and only if `create_graph` is True
             if torch.is_grad_enabled() or _are_batched(gradients):
                 with torch.enable_grad():
@@ -308,6 +312,7 @@ class _Function(torch.autograd.Function):
                 if saved is None:  # an earlier backward pass has overwritten them
                     found = operator.forward_operator(*arguments)
                     results, saved = found[:count], found[count:]
+                results = [tensors[kept].new_empty(()) if each is None else each for each in results]
                 tensors = _as_tensors([*results, *saved])
                 wanted = iter(
                     operator.backward_operator(
@@ -319,6 +324,13 @@ class _Function(torch.autograd.Function):
                 results, saved = operator._run(arguments)
             found = operator._run_backward(gradients[:count], results, saved, needs, arguments)
         return None, None, None, *[each if needed else None for each, needed in zip(found, needs, strict=True)]
+
+
+def may_be_read(result: Tensor) -> bool:
+    """Return whether a backward pass may read a tensor with a gradient; see `unread` of `Operator`."""
+    node: Any = result.grad_fn
+    operator = getattr(node, "operator", None)
+    return not (isinstance(operator, Operator) and result.output_nr >= operator.results - operator.unread)
 
 
 def _as_tensors(values: Sequence[Tensor | None], like: Tensor | None = None) -> list[Tensor]:

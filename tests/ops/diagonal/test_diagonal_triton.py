@@ -1,6 +1,7 @@
 """The Triton kernels of diagonal scans against plain torch in float64: on a GPU, else under Triton's interpreter."""
 
 import copy
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,32 +23,36 @@ from gyral.cells.s5 import S5Cell
 from gyral.nn import choice
 from gyral.nn.choice import Choice
 from gyral.nn.recurrent import Recurrent
-from gyral.ops.diagonal import diagonal_scan
-from gyral.ops.diagonal import triton as kernels
+from gyral.ops.diagonal import diagonal_scan, state_space
+from gyral.ops.diagonal.layer import KINDS as STATE_SPACES
 from gyral.ops.diagonal.triton import kernels as source
-from gyral.ops.diagonal.triton import launch
+from gyral.ops.diagonal.triton import launch, layer, layer_kernels, parameters
 from gyral.ops.min_gated import blend, min_gated, rg_lru
 from gyral.ops.operator import KernelUnavailableError, Operator
 from gyral.ops.rum.naive import ACTIVATIONS
-from tests.helpers.recorded_graphs import Recordings, recordings
 from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
 
-__all__ = ["recordings"]  # a fixture
-
-OPERATORS = (diagonal_scan, min_gated, rg_lru, blend)
+OPERATORS = (diagonal_scan, state_space, min_gated, rg_lru, blend)
 TOLERANCE = 1e-5 if ON_GPU else 2e-6  # a GPU's exponential and division are not rounded correctly
-KINDS = ("constant", "decay", "complex constant", "complex decay", "min_gru", "min_lstm", "rg_lru", "blend")
+SCANS = ("constant", "decay", "complex constant", "complex decay", "min_gru", "min_lstm", "rg_lru", "blend")
+KINDS = (*SCANS, *STATE_SPACES)
 SIZES = [(1, 1, 1), (7, 3, 5), (40, 2, 5), (100, 2, 50)]  # T, B, N
 STEPS = source.BLOCK_STEPS
+PRODUCTS = ("rg_lru", *STATE_SPACES)  # the kinds whose kernels are around products of matrices
 MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
 
 
 @pytest.fixture(autouse=True)
 def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with kernels_of(kernels.__name__, *OPERATORS):
+    with kernels_of(*OPERATORS):
         if not ON_GPU:
-            monkeypatch.setattr(source, "BLOCK_STEPS", tl.constexpr(32))  # a sequence of 40 steps has two tiles
+            set_steps_of_a_tile(monkeypatch, tl.constexpr(32))  # a sequence of 40 steps has two tiles
         yield
+
+
+def set_steps_of_a_tile(monkeypatch: pytest.MonkeyPatch, steps: Any) -> None:
+    for module in (source, layer_kernels):
+        monkeypatch.setattr(module, "BLOCK_STEPS", steps)
 
 
 class Case:
@@ -59,7 +64,8 @@ class Case:
 
         self.name = f"{kind} {steps}×{batch}×{size} {masks}"
         self.others: dict[str, Any] = {}
-        width = 2 * size if "complex" in kind else size
+        states = size + 2
+        width = 2 * states if kind in STATE_SPACES else 2 * size if "complex" in kind else size
         sequence = steps, batch
         self.tensors = {"h0": normal(batch, width)}
         if kind in ("min_gru", "min_lstm"):
@@ -67,9 +73,21 @@ class Case:
             self.tensors["projected"] = 2 * normal(*sequence, (2 if kind == "min_gru" else 3) * size)
         elif kind == "rg_lru":
             self.operator = rg_lru
-            self.tensors |= {"inputs": normal(*sequence, size), "products": normal(2, *sequence, size)}
+            heads = 1 if size < 50 else 3  # the last head is not full
+            block = -(-size // heads)
+            self.tensors |= {"inputs": normal(*sequence, size), "weight": normal(2, heads, block, block) / block**0.5}
             self.tensors |= {"bias": normal(2, size), "decay": 3 * normal(size) - 5}
             self.others["fresh"] = torch.arange(batch) % 2
+        elif kind in STATE_SPACES:
+            self.operator = state_space
+            outputs = 2 * size if size < 50 else size
+            self.tensors["inputs"] = normal(*sequence, outputs)
+            self.tensors |= {"drive": normal(2, states, outputs), "readout": normal(2, outputs, states)}
+            self.tensors |= {"skip": normal(outputs), "rate": normal(states), "frequency": normal(states)}
+            self.tensors["scale"] = normal(states) - 2
+            if kind != "lru":
+                self.tensors["rate"] = -self.tensors["rate"].abs() - 0.3
+            self.others |= {"kind": kind, "gain": 1.0 if kind == "lru" else 2.0}
         elif kind == "blend":
             self.operator = blend
             self.tensors |= {"inputs": normal(*sequence, size), "gate": 2 * normal(*sequence, size)}
@@ -95,7 +113,7 @@ class Case:
         """Return results and gradients, in float64."""
         leaves = {name: each.to(device, dtype).requires_grad_() for name, each in self.tensors.items()}
         others = {name: each.to(device) if isinstance(each, Tensor) else each for name, each in self.others.items()}
-        values = run(**leaves, **others)
+        values = run(**leaves, **others)[:2]  # of RG-LRU, a third one has no gradient
         generator = torch.Generator().manual_seed(5)
         by = [torch.randn(value.shape, generator=generator).to(value) for value in values]
         gradients = torch.autograd.grad(values, list(leaves.values()), by)
@@ -141,8 +159,19 @@ def test_activations(activation: str) -> None:
     case.check()
 
 
+def test_products_in_bfloat16() -> None:
+    for kind in ("rg_lru", "zoh"):
+        case = Case(kind, 6, 2, 50, "both")
+        expected = case.by_torch()
+        case.others["product_dtype"] = torch.bfloat16
+        for name, tensor in case.by_kernels().items():
+            error = (tensor - expected[name]).norm() / expected[name].norm()
+            assert error <= 0.02, f"{name} of {kind}: {error:.1e}"
+            assert error > 1e-5 or name in ("h0", "final", "skip"), f"{name} of {kind}: {error:.1e}"
+
+
 def test_tiles_of_the_size_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BLOCK_STEPS", STEPS)
+    set_steps_of_a_tile(monkeypatch, STEPS)
     Case("complex decay", STEPS.value + 2, 1, 3, "starts").check()
 
 
@@ -165,13 +194,13 @@ def test_saturated_gates_are_exact() -> None:
         is_kept = torch.tensor(KEPT[kind])
         assert torch.equal(found["final"][is_kept], case.tensors["h0"][is_kept])
     case = Case("rg_lru", 2, 2, 3)
-    case.tensors["products"].copy_(1000 * torch.tensor([[1.0], [-1.0]]))
+    case.tensors["bias"].copy_(1000 * torch.tensor([[1.0], [-1.0]]))
     case.check()
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of numpy
 def test_a_reset_forgets_even_what_is_no_number() -> None:
-    for kind in ("complex decay", "min_gru", "rg_lru"):
+    for kind in ("complex decay", "min_gru", "rg_lru", "zoh"):
         case = Case(kind, 6, 2, 3, "starts")
         starts = case.others["starts"]
         starts.zero_()[3, 1] = True
@@ -179,8 +208,6 @@ def test_a_reset_forgets_even_what_is_no_number() -> None:
         for name, tensor in case.tensors.items():
             if name == "h0":
                 tensor[1] = torch.nan
-            elif name == "products":
-                tensor[:, :3, 1] = torch.nan
             elif tensor.shape[:2] == starts.shape:
                 tensor[:3, 1] = torch.inf
         found = case.by_kernels()
@@ -191,14 +218,13 @@ def test_a_reset_forgets_even_what_is_no_number() -> None:
 
 
 def test_nothing_beyond_the_lengths_matters() -> None:
-    for kind in ("complex decay", "min_lstm", "rg_lru"):
+    for kind in ("complex decay", "min_lstm", "rg_lru", "lru"):
         case = Case(kind, 6, 2, 3, "both")
         expected = case.by_kernels()
-        for name, tensor in case.tensors.items():
-            if name == "products":
-                tensor[:, case.beyond] = torch.nan
-            elif tensor.shape[:2] == case.beyond.shape:
-                tensor[case.beyond] = torch.nan
+        for tensor in case.tensors.values():
+            if tensor.shape[:2] == case.beyond.shape:
+                # a product of all steps multiplies zeros by them
+                tensor[case.beyond] = 1e3 if kind in PRODUCTS else torch.nan
         case.others["starts"][case.beyond] = True
         found = case.by_kernels()
         assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
@@ -215,32 +241,37 @@ def test_no_steps_and_no_rows() -> None:
         empty = Case(kind, 3, 0, 2)
         assert all(tensor.sum() == 0 for tensor in empty.by_kernels().values())
         case = Case(kind, 1, 2, 3)
-        given = arguments(case)
+        given, module = arguments(case), module_of(case)
         cut = {
-            name: value[:0] if value.shape[:2] == (1, 2) else value[:, :0]
+            name: value[:0]
             for name, value in given._asdict().items()
-            if isinstance(value, Tensor) and (value.shape[:2] == (1, 2) or name == "products")
+            if isinstance(value, Tensor) and value.shape[:2] == (1, 2)
         }
         given = given._replace(**cut)
-        results, saved = kernels.forward(given)
-        assert results[0].shape == (0, *given.h0.shape)
+        results, saved = module.forward(given)
+        assert len(results[0]) == 0
         assert torch.equal(results[1], given.h0)
-        found = kernels.backward(given, results, saved, [None, results[1]], {})
+        found = module.backward(given, results, saved, [None, results[1]], {})
         assert torch.equal(found["h0"], given.h0)
-        assert not saved
+        assert not any(gradient.any() for name, gradient in found.items() if name != "h0")
+        assert kind in PRODUCTS or not saved
+
+
+def module_of(case: Case) -> Any:
+    return importlib.import_module(case.operator.kernels["cuda"])
 
 
 def test_each_result_may_be_differentiated_alone() -> None:
-    for kind in ("complex constant", "min_gru"):
+    for kind in ("complex constant", "min_gru", "lru"):
         case = Case(kind, 5, 2, 3)
-        given = arguments(case)
+        given, module = arguments(case), module_of(case)
         for index in (0, 1):
             gradients: list[Tensor | None] = [None, None]
-            results, saved = kernels.forward(given)
+            results, saved = module.forward(given)
             gradients[index] = results[index].cos()
-            found = kernels.backward(given, results, saved, gradients, {})
+            found = module.backward(given, results, saved, gradients, {})
             zeros = [torch.zeros_like(each) if by is None else by for each, by in zip(results, gradients, strict=True)]
-            expected = kernels.backward(given, results, saved, zeros, {})
+            expected = module.backward(given, results, saved, zeros, {})
             assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
@@ -261,16 +292,19 @@ def test_two_pieces_equal_the_whole_and_second_derivatives_those_of_plain_torch(
         torch.testing.assert_close(one, other)
 
 
-def test_one_launch_each_way_and_no_more_memory_than_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, launched = launch._launch, []
+def test_launches_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scans have one launch each way, and keep nothing but arguments and results; layers two, and the states."""
+    run, launched = launch.launch, []
 
     def counted(kernel: Any, *given: Any) -> None:
         launched.append(kernel)
         run(kernel, *given)
 
-    monkeypatch.setattr(launch, "_launch", counted)
-    for kind in KINDS:
-        given = arguments(Case(kind, 9, 3, 5))
+    for module in (launch, layer):
+        monkeypatch.setattr(module, "launch", counted)
+    for kind in ("complex decay", "min_lstm", "rg_lru", "lru"):
+        case = Case(kind, 9, 3, 5)
+        given = arguments(case)
         leaves = {
             name: each.requires_grad_() if isinstance(each, Tensor) and each.is_floating_point() else each
             for name, each in given._asdict().items()
@@ -283,19 +317,21 @@ def test_one_launch_each_way_and_no_more_memory_than_results(monkeypatch: pytest
 
         launched.clear()
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            results = given_operator(kind)(**leaves)
+            results = case.operator(**leaves)
         results[0].sum().backward()
-        assert launched == [source.forward_scan, source.backward_scan]
-        used = [each for each in (*leaves.values(), *results) if isinstance(each, Tensor)]
-        assert sum(kept.values()) <= sum(each.numel() for each in used)
-
-
-def given_operator(kind: str) -> Operator:
-    return Case(kind, 1, 1, 1).operator
+        expected = [source.forward_scan, source.backward_scan]
+        if kind in STATE_SPACES:
+            expected = [parameters.forward_parameters, layer_kernels.forward_layer]
+            expected += [layer_kernels.backward_layer, parameters.backward_parameters]
+        assert launched == expected
+        used = sum(each.numel() for each in (*leaves.values(), *results) if isinstance(each, Tensor))
+        saved = sum(each.numel() for each in module_of(case).allocate(given)[1])
+        assert sum(kept.values()) + saved <= (2 if kind in PRODUCTS else 1) * used
 
 
 def test_the_first_use_compares_with_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     device, forward = torch.device(DEVICE), launch.forward
+    layer.prepare(device)
 
     def fail(*_: Any) -> None:
         raise RuntimeError("out of resources\nand more")
@@ -347,7 +383,7 @@ def test_cells_equal_their_loop(name: str, masked: bool, monkeypatch: pytest.Mon
         monkeypatch.setattr(choice, "is_on_gpu", lambda cell: True)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         module = Recurrent(lambda size: copy.deepcopy(cell), 4)
-        assert module.choice(module.cells[0]) == Choice("fused", None, name in ("LRU", "S5"))
+        assert module.choice(module.cells[0]) == Choice("fused")
         assert module.choice(module.cells[0]).name == "fused"
         monkeypatch.undo()
     masks: dict[str, Any] = {}
@@ -364,19 +400,3 @@ def test_cells_equal_their_loop(name: str, masked: bool, monkeypatch: pytest.Mon
         found.append([outputs, *torch.autograd.grad(total, wanted)])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.skipif(ON_GPU, reason="it records on the CPU")
-def test_kernels_within_a_graph(recordings: Recordings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "is_on_gpu", lambda cell: True)
-    module, plain = (Recurrent(lambda size: copy.deepcopy(CELLS["LRU"]), 4) for _ in range(2))
-    monkeypatch.setattr(plain, "choice", lambda cell, starts=False: Choice("fused"))
-    for _ in range(3):
-        inputs = torch.randn(5, 2, 4)
-        found = []
-        for each in (module, plain):
-            outputs = each(inputs)[0]
-            found.append([outputs, *torch.autograd.grad(outputs.sin().sum(), list(each.parameters()))])
-        for one, other in zip(*found, strict=True):
-            torch.testing.assert_close(one, other)
-    assert (recordings.count, recordings.replays) == (1, 6)

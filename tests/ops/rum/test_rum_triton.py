@@ -32,7 +32,7 @@ NEARBY = 8  # examples whose float32 loops show how large its error may be
 @pytest.fixture(autouse=True)
 def kernels() -> Iterator[None]:
     """Have the operator run these kernels, on the CPU, too, with uninitialized memory of NaN: nothing may read it."""
-    with kernels_of(triton_kernels.__name__, rum.OPERATOR):
+    with kernels_of(rum.OPERATOR):
         yield
 
 

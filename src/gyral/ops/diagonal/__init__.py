@@ -1,36 +1,14 @@
-"""A linear recurrence whose matrix is diagonal, h_t = a_t ⊙ h_{t−1} + b_t, real or complex."""
+"""Linear recurrences whose matrix is diagonal, h_t = a_t ⊙ h_{t−1} + b_t, real or complex.
 
-from pathlib import Path
-from typing import Any
+`diagonal_scan` is the recurrence. `state_space` is a whole layer around it, whose a_t is constant: products, scan and
+readout. It has kernels on a GPU alone; on a CPU it is functions of torch around `diagonal_scan`.
+"""
 
-import torch
-from torch import Tensor
-
-from gyral.ops.diagonal import naive
-from gyral.ops.diagonal.naive import multiply, reciprocal
-from gyral.ops.native.kernels import Kernels, like
+from gyral.ops.diagonal import layer
+from gyral.ops.diagonal.naive import multiply
+from gyral.ops.diagonal.scan import diagonal_scan
 from gyral.ops.operator import Operator
 
-__all__ = ["diagonal_scan", "multiply", "reciprocal"]
+__all__ = ["diagonal_scan", "multiply", "state_space"]
 
-
-def sizes(a: Any) -> dict[str, int]:
-    """Return the numbers that the kernel takes."""
-    steps, batch, width = a.values.shape
-    return {"steps": steps, "batch": batch, "width": width, "is_constant": a.decay.dim() == 1}
-
-
-def decay_gradient(a: Any) -> Tensor:
-    """Return where the kernel writes the gradient of the decay; of a constant one, a partial sum for each row."""
-    return torch.zeros_like(a.h0) if a.decay.dim() == 1 else torch.empty_like(a.decay)
-
-
-KERNELS = Kernels(
-    Path(__file__).with_name("diagonal.cpp"),
-    sizes=sizes,
-    results={"outputs": like("values"), "final": like("h0")},
-    states={"h0": "final"},
-    gradients={"values": like("values"), "decay": decay_gradient},
-    optional=("decay",),
-)
-diagonal_scan = Operator(naive.diagonal_scan, {"cpu": KERNELS, "cuda": "gyral.ops.diagonal.triton"})
+state_space = Operator(layer.state_space, {"cuda": "gyral.ops.diagonal.triton.layer"}, unread=2)

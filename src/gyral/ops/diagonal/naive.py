@@ -76,9 +76,3 @@ def multiply(a: Tensor, b: Tensor, is_complex: bool) -> Tensor:
         return a * b
     (a_real, a_imag), (b_real, b_imag) = a.chunk(2, dim=-1), b.chunk(2, dim=-1)
     return torch.cat((a_real * b_real - a_imag * b_imag, a_real * b_imag + a_imag * b_real), dim=-1)
-
-
-def reciprocal(real: Tensor, imaginary: Tensor) -> Tensor:
-    """Return 1 / z (2N,) of complex numbers, whose parts are (N,)."""
-    squared = real.square() + imaginary.square()
-    return torch.cat((real / squared, -imaginary / squared))

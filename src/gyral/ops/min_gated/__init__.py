@@ -35,6 +35,6 @@ KERNELS = Kernels(
     states={"h0": "final"},
     gradients={"projected": like("projected")},
 )
-min_gated = Operator(naive.min_gated, {"cpu": KERNELS, "cuda": TRITON})
-rg_lru = Operator(naive.rg_lru, {"cuda": TRITON})
-blend = Operator(naive.blend, {"cuda": TRITON})
+min_gated = Operator(naive.min_gated, {"cpu": KERNELS, "cuda": TRITON}, unread=1)
+rg_lru = Operator(naive.rg_lru, {"cuda": f"{TRITON}.rg_lru"}, constant=1, unread=2)
+blend = Operator(naive.blend, {"cuda": TRITON}, unread=1)

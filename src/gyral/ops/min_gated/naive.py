@@ -43,37 +43,53 @@ def coefficients(projected: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 def rg_lru(
     inputs: Tensor,
-    products: Tensor,
+    weight: Tensor,
     bias: Tensor,
     decay: Tensor,
     h0: Tensor,
     fresh: Tensor,
     lengths: Tensor | None = None,
     starts: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+    product_dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Run the recurrence over all steps; see `gyral.cells.rg_lru.RGLRUCell` for the equations.
 
     Args:
         inputs: x_t, (T, B, N).
-        products: (2, T, B, N), W_a x_t and W_x x_t.
+        weight: (2, H, b, b), the blocks of W_a and W_x; H b ≥ N.
         bias: (2, N), b_a and b_x.
         decay: Λ, (N,).
         h0: (B, N), the state before the first step.
         fresh: (B,) int64, 1 where the first step is the first of a sequence, else 0.
         lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
         starts: (T, B) bool, or None. True begins a new sequence before the step.
+        product_dtype: Dtype of the factors of the products with the weights; that of the inputs if None.
 
     Returns:
-        outputs (T, B, N), h_t, zero beyond the lengths, and the state (B, N) after the last step of each row.
+        outputs (T, B, N), h_t, zero beyond the lengths, the state (B, N) after the last step of each row, and `fresh`
+        of the step after it, which is 0.
     """
+    products = gate_products(inputs, weight, product_dtype)
     is_first = mark_first(starts, fresh > 0, inputs.shape[0])
     values = rg_lru_coefficients(*rg_lru_gates(inputs, products, bias, decay), is_first)
     outputs, final = diagonal.diagonal_scan(values[1], values[0], h0, lengths=lengths, starts=starts)
-    return outputs, final
+    return outputs, final, torch.zeros_like(fresh)
+
+
+def gate_products(inputs: Tensor, weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return W_a x and W_x x (2, …, N) for inputs x (…, N) and their blocks (2, H, b, b)."""
+    size, (_, heads, block, _) = inputs.shape[-1], weight.shape
+    missing = heads * block - size
+    padded = F.pad(inputs, (0, missing)) if missing else inputs
+    factors = padded.unflatten(-1, (heads, block)), weight
+    if dtype is not None:
+        factors = factors[0].to(dtype), weight.to(dtype)
+    products = torch.einsum("...hi,ghij->g...hj", *factors).flatten(-2)[..., :size]
+    return products if dtype is None else products.to(inputs.dtype)
 
 
 def rg_lru_gates(inputs: Tensor, products: Tensor, bias: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log a_t and i_t ⊙ x_t, each (…, N); see `rg_lru` for the arguments."""
+    """Return log a_t and i_t ⊙ x_t, each (…, N), given the products (2, …, N); see `rg_lru` for the other arguments."""
     recurrence, write = torch.sigmoid(products + bias.view(2, *[1] * (inputs.dim() - 1), -1))
     return -SHARPNESS * recurrence * F.softplus(decay), write * inputs
 

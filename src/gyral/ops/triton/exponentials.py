@@ -17,10 +17,10 @@ def softplus(x):
 
 
 @triton.jit
-def one_minus_exp(x):
-    """Return 1 − e^x for x ≤ 0."""
-    near = tl.maximum(x, -0.5)
+def exp_minus_one(x):
+    """Return e^x − 1."""
+    near = tl.minimum(tl.maximum(x, -0.5), 0.5)
     series = 1.0 + near / 9
     for divisor in tl.static_range(8, 1, -1):
         series = 1.0 + near / divisor * series
-    return tl.where(x > -0.5, -near * series, 1.0 - tl.exp(x))
+    return tl.where(tl.abs(x) < 0.5, near * series, tl.exp(x) - 1.0)

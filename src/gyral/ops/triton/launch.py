@@ -1,12 +1,13 @@
 """What the Python functions share that launch kernels."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gyral.ops.operator import Operator
+from gyral.ops.operator import KernelUnavailableError, Operator
 
 TOLERANCE = 1e-4  # of the first comparison: wrong kernels are off by far more, and TF32 by less
 
@@ -14,6 +15,28 @@ TOLERANCE = 1e-4  # of the first comparison: wrong kernels are off by far more, 
 def as_bytes(mask: Tensor | None) -> Tensor | None:
     """Return a mask as uint8, which kernels read."""
     return None if mask is None else mask.view(torch.uint8)
+
+
+def launch(kernel: Any, programs: int, given: Sequence[Any], config: Any) -> None:
+    """Launch a number of programs of a kernel on the device of its first argument; nothing if there are none."""
+    if programs > 0:
+        with torch.cuda.device_of(given[0]):
+            kernel[(programs,)](*given, config=config, num_warps=4)
+
+
+def waves(device: torch.device, *shape: int) -> Tensor:
+    """Return numbers for an example."""
+    return torch.arange(math.prod(shape), dtype=torch.float32, device=device).cos().view(shape)
+
+
+def check(kernels: str, device: torch.device, reason: str | None) -> None:
+    """Raise an error if there is a reason why kernels do not run on a device, such as that of `difference`.
+
+    Raises:
+        KernelUnavailableError: There is one.
+    """
+    if reason is not None:
+        raise KernelUnavailableError(f"the Triton kernels of {kernels} do not run on {device}: {reason}")
 
 
 def difference(kernels: Any, operator: Operator, given: Sequence[Any], names: Sequence[str]) -> str | None:

@@ -14,12 +14,12 @@ import triton.language as tl
 def load_pair(pointer, distance, mask, both: tl.constexpr):
     """Return two numbers that are some distance apart, such as the parts of complex numbers; zeros beyond the mask.
 
-    Unless there are `both`, the second one is the first again.
+    They are float32, whatever is stored. Unless there are `both`, the second one is the first again.
     """
-    one = tl.load(pointer, mask=mask, other=0.0)
+    one = tl.load(pointer, mask=mask, other=0.0).to(tl.float32)
     other = one
     if both:
-        other = tl.load(pointer + distance, mask=mask, other=0.0)
+        other = tl.load(pointer + distance, mask=mask, other=0.0).to(tl.float32)
     return one, other
 
 

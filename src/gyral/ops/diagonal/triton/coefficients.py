@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from gyral.ops.diagonal.naive import SHARPNESS, SMALLEST
-from gyral.ops.triton.exponentials import one_minus_exp, softplus
+from gyral.ops.triton.exponentials import exp_minus_one, softplus
 from gyral.ops.triton.rows import activate, activation_slope, sigmoid
 from gyral.ops.triton.scan import load_pair
 
@@ -24,6 +24,7 @@ class Config(NamedTuple):
     gates_width: int  # of a_t, or of the gates that it is made of; 0 if there is none
     gates_at: int  # the index of the first gate
     two_gates: bool  # or two parts of a_t
+    block: int  # units of a gate that are followed by those of the other gate
     sums: int  # sums over the steps, which are gradients of constants
 
 
@@ -32,7 +33,6 @@ class Tile(NamedTuple):
 
     value_at: Any  # offsets (S, K)
     gate_at: Any  # offsets (S, K) of the first gate
-    second: Any  # distance of the second gate from the first
     unit: Any  # (1, K), indices of the channels in their rows
     is_first: Any  # (S, K), whether the step is the first of a sequence, which `rg_lru` treats apart
     valid: Any  # (S, K), False beyond the lengths
@@ -45,11 +45,11 @@ def coefficients(values, gates, constants, bias, tile, config: tl.constexpr):
     if config.kind == "constant":
         a, ai = load_pair(constants + tile.unit, config.size, tile.unit >= 0, config.is_complex)
     elif config.kind == "decay":
-        a, ai = load_pair(gates + tile.gate_at, tile.second, tile.valid, config.two_gates)
+        a, ai = load_pair(gates + tile.gate_at, config.block, tile.valid, config.two_gates)
     elif config.kind == "rg_lru":
         _, write, _, log_decay = _rg_lru(gates, constants, bias, tile, config)
         a = tl.where(tile.is_first, 0.0, tl.exp(log_decay))
-        b *= sigmoid(write) * tl.where(tile.is_first, 1.0, tl.sqrt(one_minus_exp(2 * log_decay)))
+        b *= sigmoid(write) * tl.where(tile.is_first, 1.0, tl.sqrt(-exp_minus_one(2 * log_decay)))
         ai = a
     else:
         a, update, _, _ = _update_gate(gates, tile, config)
@@ -67,7 +67,7 @@ def gated_gradients(values, gates, constants, bias, tile, d, before, config: tl.
     value = tl.load(values + tile.value_at, mask=tile.valid, other=0.0)
     if config.kind == "rg_lru":
         recurrence, write, decay, log_decay = _rg_lru(gates, constants, bias, tile, config)
-        r, i, a, squared = sigmoid(recurrence), sigmoid(write), tl.exp(log_decay), one_minus_exp(2 * log_decay)
+        r, i, a, squared = sigmoid(recurrence), sigmoid(write), tl.exp(log_decay), -exp_minus_one(2 * log_decay)
         root = tl.where(tile.is_first, 1.0, tl.sqrt(squared))
         slope = -2 * a * a / tl.sqrt(tl.maximum(4 * squared, _SMALLEST))
         d_rate = -_SHARPNESS * r * tl.where(tile.is_first, 0.0, d * (before * a + value * i * slope))
@@ -89,7 +89,7 @@ def gated_gradients(values, gates, constants, bias, tile, d, before, config: tl.
 def _rg_lru(gates, constants, bias, tile, config: tl.constexpr):
     """Return recurrence gate and input gate before their sigmoids, Λ (1, K), and log a_t."""
     decay = tl.load(constants + tile.unit)
-    recurrence, write = load_pair(gates + tile.gate_at, tile.second, tile.valid, config.two_gates)
+    recurrence, write = load_pair(gates + tile.gate_at, config.block, tile.valid, config.two_gates)
     recurrence += tl.load(bias + tile.unit)
     write += tl.load(bias + config.size + tile.unit)
     return recurrence, write, decay, -_SHARPNESS * sigmoid(recurrence) * softplus(decay)
@@ -98,7 +98,7 @@ def _rg_lru(gates, constants, bias, tile, config: tl.constexpr):
 @triton.jit
 def _update_gate(gates, tile, config: tl.constexpr):
     """Return 1 − z and z, each exact if the other is close to 1, and the gates that they are made of."""
-    first, second = load_pair(gates + tile.gate_at, tile.second, tile.valid, config.two_gates)
+    first, second = load_pair(gates + tile.gate_at, config.block, tile.valid, config.two_gates)
     if config.kind == "min_lstm":  # z = (1 + e^−f) / (1 + e^−f + 1 + e^−i), each term divided by the largest
         largest = tl.maximum(tl.maximum(-first, -second), 0.0)
         one = tl.exp(-largest)

@@ -17,56 +17,71 @@ BLOCK_STEPS = tl.constexpr(128)  # steps of a tile
 
 
 @triton.jit
-def _channels(rows, config: tl.constexpr):
+def channels(rows, size: tl.constexpr, width: tl.constexpr):
     """Return the rows and units (K,) of the channels of this program, whether they exist, and their offsets in (B, W).
 
-    W is 2N for complex numbers, else N.
+    W = `width` is 2N for N = `size` complex numbers, else N.
     """
     channel = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    row, unit = channel // config.size, channel % config.size
-    return row, unit, row < rows, row * (2 * config.size if config.is_complex else config.size) + unit
+    row, unit = channel // size, channel % size
+    return row, unit, row < rows, row * width + unit
 
 
 @triton.jit
-def _tile(t, row, unit, fresh, started, valid, steps, rows, config: tl.constexpr):
+def _tile(t, row, unit, fresh, started, valid, rows, config: tl.constexpr):
     """Return where the numbers of the steps t (S,) are."""
     place = t.to(tl.int64)[:, None] * rows + row[None, :]
     if fresh is not None:
         begins = tl.load(fresh + row, mask=row < rows, other=0) > 0
         started = started | ((t == 0)[:, None] & begins[None, :])
-    second = config.size
-    if config.kind == "rg_lru":
-        second = steps.to(tl.int64) * rows * config.size
     unit = unit[None, :]
     gate_at = place * config.gates_width + config.gates_at + unit
-    return Tile(place * config.values_width + unit, gate_at, second, unit, started, valid)
+    if config.block < config.size:
+        gate_at += unit // config.block * config.block  # those of the other gate, between blocks
+    return Tile(place * config.values_width + unit, gate_at, unit, started, valid)
 
 
 @triton.jit(do_not_specialize=["steps", "rows"])
 def forward_scan(
-    values, gates, constants, bias, h0, fresh, lengths, starts, outputs, final, steps, rows, config: tl.constexpr
+    values,
+    gates,
+    constants,
+    bias,
+    h0,
+    fresh,
+    lengths,
+    starts,
+    outputs,
+    final,
+    later,
+    steps,
+    rows,
+    config: tl.constexpr,
 ):
     """Write the outputs (T, B, W), and the state after the last step (B, W).
 
     Args:
         values: (T, B, …), what b_t is made of; for `diagonal_scan` b_t.
-        gates: (T, B, …), or (2, T, B, N) for `rg_lru`, what a_t is made of, or None.
+        gates: (T, B, …), what a_t is made of, or None; two gates in blocks of units, those of the first before those of
+            the second one.
         constants, bias: (W,), a constant decay, or Λ of `rg_lru`, and (2, N), its biases; None for other kinds.
         h0: (B, W), the state before the first step.
-        fresh: (B,), positive where the first step is the first of a sequence, for `rg_lru`, or None.
+        fresh, later: (B,), for `rg_lru`, or None: positive where the first step is the first of a sequence, and where
+            the same of the step after the last one is written, which is 0.
         lengths, starts: See `gyral.ops.triton.sequences`.
     """
-    row, unit, here, at = _channels(rows, config)
     is_complex: tl.constexpr = config.is_complex
+    width: tl.constexpr = 2 * config.size if is_complex else config.size
+    row, unit, here, at = channels(rows, config.size, width)
     h, hi = load_pair(h0 + at, config.size, here, is_complex)
     length = load_lengths(lengths, row, here, steps)
-    stride = rows.to(tl.int64) * (2 * config.size if is_complex else config.size)
+    stride = rows.to(tl.int64) * width
     for first in range(0, steps, BLOCK_STEPS):
         t = first + tl.arange(0, BLOCK_STEPS)
         exists = (t < steps)[:, None] & here[None, :]
         valid = exists & (t[:, None] < length[None, :])
         started = load_starts(starts, t, row, rows, valid)
-        tile = _tile(t, row, unit, fresh, started, valid, steps, rows, config)
+        tile = _tile(t, row, unit, fresh, started, valid, rows, config)
         a, ai, b, bi = coefficients(values, gates, constants, bias, tile, config)
         marks = None if starts is None else started.to(tl.int32)
         y, yi = scan_tile(a, ai, b, bi, marks, h, hi, is_complex)
@@ -74,6 +89,8 @@ def forward_scan(
         y, yi = tl.where(valid, y, 0.0), tl.where(valid, yi, 0.0)
         store_pair(outputs + (t[:, None] * stride + at[None, :]), config.size, y, yi, exists, is_complex)
     store_pair(final + at, config.size, h, hi, here, is_complex)
+    if later is not None:
+        tl.store(later + row, 0, mask=here & (unit == 0))
 
 
 @triton.jit(do_not_specialize=["steps", "rows"])
@@ -102,8 +119,9 @@ def backward_scan(
     The gradient of h_t is d_t = dy_t + conj(a_{t+1}) d_{t+1}: the same scan, from the last step to the first. The step
     after t = −1 is the first one, so that d_{−1} is the gradient of h0. `grad_outputs` and `grad_final` may be None.
     """
-    row, unit, here, at = _channels(rows, config)
     is_complex: tl.constexpr = config.is_complex
+    width: tl.constexpr = 2 * config.size if is_complex else config.size
+    row, unit, here, at = channels(rows, config.size, width)
     h, hi = load_pair(h0 + at, config.size, here, is_complex)
     g = tl.zeros([BLOCK], tl.float32)
     zeros = tl.zeros([BLOCK_STEPS, BLOCK], tl.float32)
@@ -111,14 +129,14 @@ def backward_scan(
     if grad_final is not None:
         g, gi = load_pair(grad_final + at, config.size, here, is_complex)
     length = load_lengths(lengths, row, here, steps)
-    stride = rows.to(tl.int64) * (2 * config.size if is_complex else config.size)
+    stride = rows.to(tl.int64) * width
     for first in range(0, steps + 1, BLOCK_STEPS):
         t = steps - 1 - first - tl.arange(0, BLOCK_STEPS)
         exists = (t >= 0)[:, None] & here[None, :]
         valid = exists & (t[:, None] < length[None, :])
         follows = (t >= -1)[:, None] & here[None, :] & (t[:, None] + 1 < length[None, :])
         restarts = load_starts(starts, t + 1, row, rows, follows)
-        following = _tile(t + 1, row, unit, fresh, restarts, follows, steps, rows, config)
+        following = _tile(t + 1, row, unit, fresh, restarts, follows, rows, config)
         a, ai, _, _ = coefficients(values, gates, constants, bias, following, config)
         output = t[:, None] * stride + at[None, :]
         dy, dyi = zeros, zeros
@@ -130,7 +148,7 @@ def backward_scan(
         d, di = tl.where(valid, d, 0.0), tl.where(valid, di, 0.0)
 
         started = load_starts(starts, t, row, rows, valid)
-        tile = _tile(t, row, unit, fresh, started, valid, steps, rows, config)
+        tile = _tile(t, row, unit, fresh, started, valid, rows, config)
         is_zero, has_output = (t == 0)[:, None], valid & (t > 0)[:, None]
         before, beforei = load_pair(outputs + (output - stride), config.size, has_output, is_complex)
         before = tl.where(started, 0.0, tl.where(is_zero, h[None, :], before))
@@ -148,7 +166,7 @@ def backward_scan(
                 sum0, sum1, sum2 = sum0 + d_decay, sum1 + d_first, sum2 + d_second
         store_pair(grad_values + tile.value_at, config.size, d_value, di, exists, is_complex)
         if config.gates_width > 0:
-            store_pair(grad_gates + tile.gate_at, tile.second, d_first, d_second, exists, config.two_gates)
+            store_pair(grad_gates + tile.gate_at, config.block, d_first, d_second, exists, config.two_gates)
 
     store_pair(grad_h0 + at, config.size, g, gi, here, is_complex)
     if config.sums > 0:

@@ -1,4 +1,4 @@
-"""The Python functions that launch the kernels, and the arguments of each operator in the form of the kernels."""
+"""The Python functions that launch the kernels, and the arguments of the operators in the form of the kernels."""
 
 import functools
 import sys
@@ -10,8 +10,7 @@ from torch import Tensor
 from gyral.ops.diagonal import diagonal_scan
 from gyral.ops.diagonal.triton.coefficients import Config
 from gyral.ops.diagonal.triton.kernels import BLOCK, BLOCK_STEPS, backward_scan, forward_scan
-from gyral.ops.operator import KernelUnavailableError
-from gyral.ops.triton.launch import as_bytes, difference
+from gyral.ops.triton.launch import as_bytes, check, difference, launch, waves
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 
@@ -35,23 +34,31 @@ def form_of(a: Any) -> Form:
         case "min_gated":
             size = a.h0.shape[1]
             return Form("min_gru" if a.projected.shape[2] == 2 * size else "min_lstm", "projected", "projected", size)
-        case "rg_lru":
-            return Form("rg_lru", "inputs", "products", constants=("decay", "bias"))
         case name:
             assert name == "blend"
             return Form("blend", "inputs", "gate")
 
 
-def _launch(kernel: Any, a: Any, form: Form, config: Config, written: list[Any]) -> None:
-    """Launch a kernel. `written` has what it takes in addition to the arguments of the operator, in its order."""
-    constants = [getattr(a, name) for name in form.constants]
-    gates = getattr(a, form.gates) if form.gates else None
-    given = [getattr(a, form.values), gates, *constants, *[None] * (2 - len(constants))]
-    given += [a.h0, getattr(a, "fresh", None), a.lengths, as_bytes(a.starts), *written]
-    steps, batch = given[0].shape[:2]
-    if batch > 0:
-        with torch.cuda.device_of(a.h0):
-            kernel[(-(-batch * config.size // BLOCK.value),)](*given, steps, batch, config=config, num_warps=4)
+def run(kernel: Any, config: Config, values: Tensor, gates: Tensor | None, a: Any, written: list[Any]) -> None:
+    """Launch a kernel.
+
+    Args:
+        kernel: `forward_scan` or `backward_scan`.
+        config: What is fixed when it is compiled.
+        values, gates: See `forward_scan`.
+        a: The arguments of the operator, of which it takes constants, state, lengths and starts.
+        written: What it takes in addition to them, in its order.
+    """
+    constants = [getattr(a, "decay", None) if config.sums else None, getattr(a, "bias", None)]
+    given = [values, gates, *constants, a.h0, getattr(a, "fresh", None), a.lengths, as_bytes(a.starts), *written]
+    steps, batch = values.shape[:2]
+    launch(kernel, -(-batch * config.size // BLOCK.value), (*given, steps, batch), config)
+
+
+def summed(sums: Tensor, like: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the gradients of constants, given sums over the steps of each row, (B, …), and the constants in order."""
+    parts = sums.flatten(1).sum(0).split([tensor.numel() for tensor in like.values()])
+    return {name: part.view(tensor.shape) for part, (name, tensor) in zip(parts, like.items(), strict=True)}
 
 
 def _config(a: Any, form: Form) -> Config:
@@ -64,9 +71,10 @@ def _config(a: Any, form: Form) -> Config:
         is_complex=is_complex,
         activation=getattr(a, "activation", ""),
         values_width=getattr(a, form.values).shape[2],
-        gates_width=getattr(a, form.gates).shape[-1] if form.gates else 0,
+        gates_width=getattr(a, form.gates).shape[2] if form.gates else 0,
         gates_at=form.gates_at,
-        two_gates=is_complex or form.kind in ("min_lstm", "rg_lru"),
+        two_gates=is_complex or form.kind == "min_lstm",
+        block=size,
         sums=sum(getattr(a, name).numel() for name in form.constants) // size,
     )
 
@@ -79,9 +87,9 @@ def allocate(a: Any) -> tuple[list[Any], list[Any]]:
 
 def forward(a: Any) -> tuple[list[Any], list[Any]]:
     """Run all steps; see `gyral.ops.operator.Operator`."""
-    results, saved = allocate(a)
-    form = form_of(a)
-    _launch(forward_scan, a, form, _config(a, form), results)
+    (results, saved), form = allocate(a), form_of(a)
+    gates = getattr(a, form.gates) if form.gates else None
+    run(forward_scan, _config(a, form), getattr(a, form.values), gates, a, [*results, None])
     return results, saved
 
 
@@ -90,16 +98,12 @@ def backward(
 ) -> dict[str, Any]:
     """Return the gradients; see `gyral.ops.operator.Operator`."""
     form = form_of(a)
-    config = _config(a, form)
+    config, gates = _config(a, form), getattr(a, form.gates) if form.gates else None
     found = {name: torch.empty_like(getattr(a, name)) for name in ("h0", form.values, form.gates) if name}
     sums = a.h0.new_empty(len(a.h0), config.sums, config.size) if config.sums else None
     written = [found[form.values], found.get(form.gates), sums, found["h0"]]
-    _launch(backward_scan, a, form, config, [results[0], *gradients, *written])
-    if sums is not None:
-        shapes = [getattr(a, name).shape for name in form.constants]
-        parts = sums.flatten(1).sum(0).split([shape.numel() for shape in shapes])
-        found |= {name: part.view(shape) for name, part, shape in zip(form.constants, parts, shapes, strict=True)}
-    return found
+    run(backward_scan, config, getattr(a, form.values), gates, a, [results[0], *gradients, *written])
+    return found if sums is None else found | summed(sums, {name: getattr(a, name) for name in form.constants})
 
 
 def prepare(device: torch.device) -> None:
@@ -108,23 +112,17 @@ def prepare(device: torch.device) -> None:
     Raises:
         KernelUnavailableError: The kernels do not run on the device, or their results differ.
     """
-    reason = _probe(device)
-    if reason is not None:
-        raise KernelUnavailableError(f"the Triton kernels of diagonal scans do not run on {device}: {reason}")
+    check("diagonal scans", device, _probe(device))
 
 
 @functools.cache
 @torch.inference_mode(False)
 def _probe(device: torch.device) -> str | None:
     """Return the reason why the kernels fail, or None. The examples have two tiles; they have all masks, or none."""
-    steps, batch, size = BLOCK_STEPS.value + 1, 3, 6
-
-    def waves(*shape: int) -> Tensor:
-        return torch.arange(torch.Size(shape).numel(), dtype=torch.float32, device=device).cos().view(shape)
-
-    values, h0, names = waves(steps, batch, size), waves(batch, size), ("values", "decay", "h0")
-    lengths, starts = torch.arange(steps - batch + 1, steps + 1, device=device), waves(steps, batch) > 0.9
+    steps, batch, size, names = BLOCK_STEPS.value + 1, 3, 6, ("values", "decay", "h0")
+    values, h0 = waves(device, steps, batch, size), waves(device, batch, size)
+    lengths, starts = torch.arange(steps - batch + 1, steps + 1, device=device), waves(device, steps, batch) > 0.9
     module, masked = sys.modules[__name__], (values, 0.7 * values.sin(), h0, lengths, starts, True)
     return difference(module, diagonal_scan, masked, names) or difference(
-        module, diagonal_scan, (values, waves(size), h0), names
+        module, diagonal_scan, (values, waves(device, size), h0), names
     )
