@@ -239,9 +239,9 @@ def test_shapes_without_enough_memory_run_without_a_graph(
 class HastyCell(LRUCell):
     """A cell that looks at values."""
 
-    def project(self, inputs: Tensor) -> Any:
+    def enter(self, inputs: Tensor) -> Tensor:
         if bool(inputs.isfinite().all()):
-            return super().project(inputs)
+            return super().enter(inputs)
         raise ValueError
 
 

@@ -14,7 +14,6 @@ from gyral.cells.inputs import StepInputs
 from gyral.core.errors import InputError, OptionError
 from gyral.ops.autograd import has_autocast
 from gyral.ops.compiler import is_traced
-from gyral.ops.operator import may_be_read
 
 
 def check_inputs(inputs: Any, width: int, dtype: torch.dtype, batch_first: bool = False) -> tuple[int, int]:
@@ -139,8 +138,11 @@ def copied(results: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
     def copy(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor) or not (every or leaf.requires_grad):
             return leaf
-        # compilers know no nodes of the graph
-        return leaf.clone() if every or is_compiling or may_be_read(leaf) else leaf
+        if every or is_compiling:  # compilers know no nodes of the graph
+            return leaf.clone()
+        # of the results of an operator, see `gyral.ops.operator`; a backward pass may read all others
+        kept = getattr(leaf.grad_fn, "kept_results", leaf.output_nr + 1)
+        return leaf.clone() if leaf.output_nr < kept else leaf
 
     outputs, state = results
     return copy(outputs), copy(state) if isinstance(state, Tensor) else map_leaves(copy, state)

@@ -286,16 +286,19 @@ class _Function(torch.autograd.Function):
             others[index] = None
         ctx.operator, ctx.sizes, ctx.saved, ctx.others, ctx.places = operator, sizes, saved, others, places
         ctx.set_materialize_grads(False)  # zeros of a large memory would be read for nothing
-        constant = results[operator.results - operator.constant :] if operator.constant else []
-        ctx.mark_non_differentiable(*[each for each in constant if each is not None], *(saved if returns_saved else ()))
-        ctx.save_for_backward(*results[: operator.results - operator.unread], *tensors)
+        if operator.constant or returns_saved:
+            constant = results[operator.results - operator.constant :]
+            constant = [each for each in constant if each is not None]
+            ctx.mark_non_differentiable(*constant, *(saved if returns_saved else ()))
+        ctx.kept_results = operator.results - operator.unread  # how many of the first ones the backward pass reads
+        ctx.save_for_backward(*results[: ctx.kept_results], *tensors)
         return (*results, *saved) if returns_saved else tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         operator: Operator = ctx.operator
         sizes, count = ctx.sizes, operator.results
-        kept = count - operator.unread
+        kept = ctx.kept_results
         tensors = ctx.saved_tensors  # once: gradient checkpointing refuses to unpack them again
         results, flat = [*tensors[:kept], *[None] * operator.unread], list(ctx.others)
         for index, tensor in zip(ctx.places, tensors[kept:], strict=True):
@@ -324,13 +327,6 @@ class _Function(torch.autograd.Function):
                 results, saved = operator._run(arguments)
             found = operator._run_backward(gradients[:count], results, saved, needs, arguments)
         return None, None, None, *[each if needed else None for each, needed in zip(found, needs, strict=True)]
-
-
-def may_be_read(result: Tensor) -> bool:
-    """Return whether a backward pass may read a tensor with a gradient; see `unread` of `Operator`."""
-    node: Any = result.grad_fn
-    operator = getattr(node, "operator", None)
-    return not (isinstance(operator, Operator) and result.output_nr >= operator.results - operator.unread)
 
 
 def _as_tensors(values: Sequence[Tensor | None], like: Tensor | None = None) -> list[Tensor]:
