@@ -170,7 +170,7 @@ def states(make: Make) -> None:
 
 
 def rows(make: Make) -> None:
-    layer = make(num_layers=2, bidirectional=True)
+    layer = make(bidirectional=True)
     first, second = sequence().requires_grad_(), sequence()
     of = [first, *layer.parameters()]
     _, state = layer(first)
