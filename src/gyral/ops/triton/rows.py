@@ -45,12 +45,12 @@ def add_3(a, b, c, other_a, other_b, other_c):
 
 
 @triton.jit
-def _add_4(a, b, c, d, other_a, other_b, other_c, other_d):
+def add_4(a, b, c, d, other_a, other_b, other_c, other_d):
     return a + other_a, b + other_b, c + other_c, d + other_d
 
 
 @triton.jit
-def _add_5(a, b, c, d, e, other_a, other_b, other_c, other_d, other_e):
+def add_5(a, b, c, d, e, other_a, other_b, other_c, other_d, other_e):
     return a + other_a, b + other_b, c + other_c, d + other_d, e + other_e
 
 
@@ -60,13 +60,8 @@ def totals_2(a, b):
 
 
 @triton.jit
-def totals_4(a, b, c, d):
-    return tl.reduce((a, b, c, d), len(a.shape) - 1, _add_4, keep_dims=len(a.shape) > 1)
-
-
-@triton.jit
 def totals_5(a, b, c, d, e):
-    return tl.reduce((a, b, c, d, e), len(a.shape) - 1, _add_5, keep_dims=len(a.shape) > 1)
+    return tl.reduce((a, b, c, d, e), len(a.shape) - 1, add_5, keep_dims=len(a.shape) > 1)
 
 
 @triton.jit

@@ -3,18 +3,18 @@
 import triton
 import triton.language as tl
 
-from gyral.ops.rum.triton.rotation import apply_backward, rotation_between
+from gyral.ops.rum.triton.rotation import apply, apply_backward
 from gyral.ops.rum.triton.step import (
     StepArguments,
-    finish_parts,
+    begin_step,
     load_parts,
     load_rows,
     load_starts,
     new_hidden,
     new_hidden_backward,
-    restore_parts,
+    part_backward,
+    restore_step,
     store_parts,
-    target_backward,
 )
 
 
@@ -82,11 +82,8 @@ def forward_blocks(
             target, gate, embedded = load_parts(parts, block_index, columns, active, config)
             old = _load_previous(outputs, hidden, t, block, batch, columns, active & (started == 0), size)
             tl.debug_barrier()  # several threads may hold an element: all have loaded it before one overwrites it
-            target, gate = finish_parts(target, gate, step, config)
-            rotation = rotation_between(target, embedded, old, columns, size)
-            tl.store(cosines + block_index, rotation.cosine, mask=active)
-            rotated = old + rotation.along_u * rotation.u + rotation.along_w * rotation.w
-            new = new_hidden(embedded + rotated, gate, old, step, config)
+            gate, rotation = begin_step(target, gate, embedded, old, cosines, step, config)
+            new = new_hidden(embedded + apply(rotation, old), gate, old, step, config)
             new = tl.where(active, new, 0.0)
             tl.store(outputs + block_index * size + columns, new, mask=(block < batch) & inside)
             at_end = final + block * size + columns
@@ -130,16 +127,14 @@ def backward_blocks(
             d = tl.where(active, d + grad_next, 0.0)
             saved_target, saved_gate, embedded = load_parts(parts, block_index, columns, active, config)
             old = _load_previous(outputs, hidden, t, block, batch, columns, active & (block_started == 0), size)
-            target, gate = restore_parts(saved_target, saved_gate, step, config)
-            rotation = rotation_between(target, embedded, old, columns, size)
-            rotated = old + rotation.along_u * rotation.u + rotation.along_w * rotation.w
-            dy, dgate, dh = new_hidden_backward(d, embedded + rotated, gate, saved_gate, old, step, config)
+            gate, rotation = restore_step(saved_target, saved_gate, embedded, old, step, config)
+            dy, dgate, dh = new_hidden_backward(d, embedded + apply(rotation, old), gate, saved_gate, old, step, config)
             dembedded, dtarget, dh_rotated = apply_backward(dy, old, rotation)
-            dtarget = target_backward(dtarget, saved_target, step, config)
+            dtarget = part_backward(dtarget, saved_target, step, 0, config)
             # d is zero in rows that have ended, and with it all gradients but that of h_t
             dh = tl.where(active, dh + dh_rotated, grad_next)
             tl.debug_barrier()  # all threads that hold an element have loaded it
-            store_parts(dtarget, dgate, dembedded + dy, in_batch, step, config)
+            store_parts(dtarget, dgate, dembedded + dy, parts, block_index, columns, block < batch, config)
             tl.store(grad_hidden + block * size + columns, dh, mask=in_batch)
         tl.debug_barrier()
         index = rows + tl.cast(t, tl.int64) * batch

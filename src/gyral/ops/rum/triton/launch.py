@@ -11,21 +11,22 @@ from torch import Tensor
 
 from gyral.ops.operator import KernelUnavailableError, count_true
 from gyral.ops.rum.triton.blocks import backward_blocks, forward_blocks
-from gyral.ops.rum.triton.on_chip import backward_on_chip, forward_on_chip
+from gyral.ops.rum.triton.one_row import backward_one_row, forward_one_row
 from gyral.ops.rum.triton.step import StepConfig
-from gyral.ops.rum.triton.tiles import backward_tiles, forward_tiles
 from gyral.ops.sequences import cast, project, project_backward, recurrent_gradient, split_keep
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 PRODUCT_DTYPES: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
 CHECKPOINT_EVERY = 1024  # steps between two saved memories for λ = 1
-# The largest hidden size of the kernels that keep weights and memory in registers. For λ = 1 it is less by a half
-# backward, where they keep the gradient of the memory, too, and by a half with layer normalization.
+# The largest hidden size of the kernels that keep weights and memory in registers. That of the memory is less by a half
+# backward, where there is its gradient, too, and by a half with layer normalization; that of the weights, by a half
+# with either a memory or layer normalization.
 ON_CHIP = 128
 # For λ = 0 they run one row a program, which is faster while the batch has few programs for each multiprocessor.
 PROGRAMS_PER_PROCESSOR = 4
 BLOCK_BATCH = 16  # rows of a program otherwise: the smallest block of tl.dot
-TILE = 4096  # elements in a tile of weights or memory, and in a block of rows: registers hold several such tiles
+TILE = 2048  # elements in a tile of memory: registers hold several such tiles
+WIDE = 1024  # elements that eight warps load at once, 16 bytes of float32 each
 
 
 def _kind(a: Any, is_forward: bool) -> str:
@@ -52,11 +53,10 @@ def _launch(
     steps, batch, _ = a.x.shape
     mask, keep_mean = split_keep(a.keep)
     dtype, kind = _product_dtype(a), _kind(a, is_forward)
-    forward_kernel, backward_kernel = {
-        "on_chip": (forward_on_chip, backward_on_chip),
-        "tiles": (forward_tiles, backward_tiles),
-        "blocks": (forward_blocks, backward_blocks),
-    }[kind]
+    if kind == "blocks":
+        kernel = forward_blocks if is_forward else backward_blocks
+    else:
+        kernel = forward_one_row if is_forward else backward_one_row
     rows, settings = _settings(
         kind,
         is_forward,
@@ -79,7 +79,7 @@ def _launch(
     )
     arguments = [
         parts,
-        _transposed_weights(a, dtype) if kind == "on_chip" and is_forward else cast(a.w_hh, dtype),
+        _transposed_weights(a, dtype) if kind != "blocks" and is_forward else cast(a.w_hh, dtype),
         a.h0,
         memory,
         a.norms,
@@ -91,7 +91,6 @@ def _launch(
     arguments = [parts if tensor is None else tensor for tensor in arguments]
     eta = 1.0 if a.eta is None else float(a.eta)
     with torch.cuda.device_of(parts):
-        kernel = forward_kernel if is_forward else backward_kernel
         kernel[(-(-batch // rows),)](*arguments, *numbers, steps, batch, keep_mean, eta, float(a.epsilon), **settings)
 
 
@@ -110,20 +109,21 @@ def _settings(
     size = config.size
     block_size = max(triton.next_power_of_2(size), 16)  # tl.dot's minimum
     settings = {"config": config, "block_size": block_size, "num_stages": 1}
-    if kind == "on_chip":
+    if kind != "blocks":
+        on_chip = has_memory and kind == "on_chip"
         needs_more = has_memory or config.normalized  # registers
+        resident = size <= ON_CHIP // 2 or not needs_more
+        rows = min(max(TILE // block_size, 1), block_size)
+        tile = block_size if on_chip else rows
+        warps = 8 if size > 64 else 4 + 4 * needs_more if size > 32 else 1 + 3 * needs_more
         return 1, settings | {
             "has_memory": has_memory,
             "checkpoint_every": CHECKPOINT_EVERY,
-            "resident": size <= 64 or not needs_more,
-            "num_warps": 8 if size > 64 else 4 + 4 * needs_more if size > 32 else 1 + 3 * needs_more,
-        }
-    if kind == "tiles":
-        tile = min(max(TILE // block_size, 1), block_size)
-        warps = 4 if size <= (64 if is_forward else 128) else 8
-        return 1, settings | {
-            "checkpoint_every": CHECKPOINT_EVERY,
+            "resident": resident,
+            "on_chip": on_chip,
             "block_tile": tile,
+            "block_weight": block_size if resident else 4 * rows,
+            "groups": min(rows, max(WIDE * (2 - is_float) // block_size, 1)),
             # a tile is loaded and overwritten: no two threads may hold the same element
             "num_warps": min(warps, max(tile * block_size // 32, 1)),
         }
@@ -133,7 +133,7 @@ def _settings(
         "block_batch": BLOCK_BATCH,
         "block_rows": min(max(TILE // 2 // block_size, 1), BLOCK_BATCH),
         "block_out": min(block_size, 256),
-        "block_in": min(block_size, 32 if is_float else 64),
+        "block_in": min(block_size, 32),
         "num_warps": 8,
         "num_stages": 2,
     }

@@ -108,17 +108,12 @@ def rotation_between(target, embedded, h, columns, size: tl.constexpr):
 
 
 @triton.jit
-def rotation_backward(du, dw, dc11, dc12, dc21, dc22, rotation):
-    """Return the gradients of `embedded` and `target`, given those of u, w and C.
+def rotation_backward(du, dw, du_u, du_w, dw_u, dw_w, dc11, dc12, dc21, dc22, rotation):
+    """Return the gradients of `embedded` and `target`, given those of u, w and C, and u·du, w·du, u·dw and w·dw.
 
     du and dw must be gradients of a function of u and w through E C Eᵀ alone, E = [u w].
     """
-    u, v, w, c = rotation.u, rotation.v, rotation.w, rotation.overlap
-    c11, c12, c21 = rotation.c11, rotation.c12, rotation.c21
-    # with a matrix M, (du dw) = M E Cᵀ + Mᵀ E C and ∂C = Eᵀ M E, so that the inner products with u and w follow from ∂C
-    both, across = c12 * dc12 + c21 * dc21, c11 * (dc12 + dc21)
-    du_u, du_w = 2.0 * c11 * dc11 + both, (c12 + c21) * dc22 + across
-    dw_u, dw_w = (c12 + c21) * dc11 + across, 2.0 * c11 * dc22 + both
+    u, v, w, c, c11 = rotation.u, rotation.v, rotation.w, rotation.overlap, rotation.c11
     dc = c11 * c11 * (dc11 + dc12 + dc21 + dc22)
     du_all, dv = du + dc * v, dw + dc * u
     along_u, along_v = du_u + dc * c, dw_w + dc * c  # their inner products with u and v
@@ -138,11 +133,21 @@ def rotation_backward(du, dw, dc11, dc12, dc21, dc22, rotation):
 
 
 @triton.jit
+def apply(rotation, h):
+    """Return the rotated h, that of `rotation_between`."""
+    return h + rotation.along_u * rotation.u + rotation.along_w * rotation.w
+
+
+@triton.jit
 def apply_backward(d, h, rotation):
     """Return the gradients of `embedded`, `target` and h, given that of the rotated h."""
     u, w, h_u, h_w = rotation.u, rotation.w, rotation.h_u, rotation.h_w
     d_u, d_w = totals_2(u * d, w * d)
     to_u, to_w = rotation.c11 * d_u + rotation.c21 * d_w, rotation.c12 * d_u + rotation.c11 * d_w
     du, dw = rotation.along_u * d + to_u * h, rotation.along_w * d + to_w * h
-    dembedded, dtarget = rotation_backward(du, dw, h_u * d_u, h_w * d_u, h_u * d_w, h_w * d_w, rotation)
+    du_u, du_w = rotation.along_u * d_u + to_u * h_u, rotation.along_u * d_w + to_u * h_w
+    dw_u, dw_w = rotation.along_w * d_u + to_w * h_u, rotation.along_w * d_w + to_w * h_w
+    dembedded, dtarget = rotation_backward(
+        du, dw, du_u, du_w, dw_u, dw_w, h_u * d_u, h_w * d_u, h_u * d_w, h_w * d_w, rotation
+    )
     return dembedded, dtarget, d + to_u * u + to_w * w

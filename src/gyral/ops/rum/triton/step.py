@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from gyral.ops.rum.triton.rotation import rotation_between
 from gyral.ops.triton.rows import (
     activate,
     activation_slope,
@@ -94,7 +95,7 @@ def load_starts(starts, index, active, config: tl.constexpr):
 
 @triton.jit
 def load_parts(parts, index, columns, active, config: tl.constexpr):
-    """Return the sums of target and gate, or what `finish_parts` has stored, and the embedded input."""
+    """Return the sums of target and gate, or what `begin_step` has stored, and the embedded input."""
     valid = active & (columns < config.size)
     at = parts + index * config.width + columns
     target = tl.load(at, mask=valid, other=0.0)
@@ -105,9 +106,10 @@ def load_parts(parts, index, columns, active, config: tl.constexpr):
 
 
 @triton.jit
-def store_parts(target, gate, embedded, valid, step, config: tl.constexpr):
+def store_parts(target, gate, embedded, parts, index, columns, active, config: tl.constexpr):
     """Store gradients of the parts in the place of the parts."""
-    at = step.parts + step.index * config.width + step.columns
+    valid = active & (columns < config.size)
+    at = parts + index * config.width + columns
     tl.store(at, target, mask=valid)
     if config.gated:
         tl.store(at + config.size, gate, mask=valid)
@@ -115,8 +117,11 @@ def store_parts(target, gate, embedded, valid, step, config: tl.constexpr):
 
 
 @triton.jit
-def finish_parts(target, gate, step, config: tl.constexpr):
-    """Return memory target and update gate from their sums; store values for `restore_parts` in the sums' place."""
+def begin_step(target, gate, embedded, h, cosines, step, config: tl.constexpr):
+    """Return the update gate and the rotation of a step, given the sums of target and gate, and h_{t−1}.
+
+    Store the cosine of the angle and, in the place of the sums, what `restore_step` needs.
+    """
     size: tl.constexpr = config.size
     active, columns = step.active, step.columns
     valid = active & (columns < size)
@@ -125,29 +130,27 @@ def finish_parts(target, gate, step, config: tl.constexpr):
     if config.normalized:
         target, scale = normalize(target, step.epsilon, columns, size)
         tl.store(scale_at, scale, mask=active)
-    tl.store(at, target, mask=valid)
-    if config.normalized:
-        target = scale_and_shift(target, step.norms, 0, columns, size)
-    if config.gated:
-        if config.normalized:
+        if config.gated:
             gate, scale = normalize(gate, step.epsilon, columns, size)
             tl.store(scale_at + 1, scale, mask=active)
-            tl.store(at + size, gate, mask=valid)
-            gate = sigmoid(scale_and_shift(gate, step.norms, 1, columns, size))
-        else:
-            gate = sigmoid(gate)
-            tl.store(at + size, gate, mask=valid)
-    return target, gate
+    elif config.gated:
+        gate = sigmoid(gate)
+    tl.store(at, target, mask=valid)
+    if config.gated:
+        tl.store(at + size, gate, mask=valid)
+    gate, rotation = restore_step(target, gate, embedded, h, step, config)
+    tl.store(cosines + step.index, rotation.cosine, mask=active)
+    return gate, rotation
 
 
 @triton.jit
-def restore_parts(target, gate, step, config: tl.constexpr):
-    """Return memory target and update gate from the values that `finish_parts` has stored."""
+def restore_step(target, gate, embedded, h, step, config: tl.constexpr):
+    """Return the update gate and the rotation of a step from the values that `begin_step` has stored."""
     if config.normalized:
         target = scale_and_shift(target, step.norms, 0, step.columns, config.size)
         if config.gated:
             gate = sigmoid(scale_and_shift(gate, step.norms, 1, step.columns, config.size))
-    return target, gate
+    return gate, rotation_between(target, embedded, h, step.columns, config.size)
 
 
 @triton.jit
@@ -178,10 +181,12 @@ def new_hidden(candidate, gate, h, step, config: tl.constexpr):
 
 
 @triton.jit
-def _normalize_part_backward(d, normal, step, which: tl.constexpr, config: tl.constexpr):
-    """Return the gradient of the sum of target (0) or gate (1)."""
-    scale = tl.load(step.scales + 2 * step.index + which, mask=step.active, other=0.0)
-    return normalize_backward(d, normal, scale, step.norms, step.grad_norms, which, step.columns, config.size)
+def part_backward(d, normal, step, which: tl.constexpr, config: tl.constexpr):
+    """Return the gradient of the sum of target (0) or gate (1), given that of its normalization, if there is one."""
+    if config.normalized:
+        scale = tl.load(step.scales + 2 * step.index + which, mask=step.active, other=0.0)
+        d = normalize_backward(d, normal, scale, step.norms, step.grad_norms, which, step.columns, config.size)
+    return d
 
 
 @triton.jit
@@ -215,17 +220,8 @@ def new_hidden_backward(d, candidate, gate, saved_gate, h, step, config: tl.cons
         dh += d * gate
         dgate = d * (h - activated) * gate * (1.0 - gate)
         d -= d * gate
-        if config.normalized:
-            dgate = _normalize_part_backward(dgate, saved_gate, step, 1, config)
+        dgate = part_backward(dgate, saved_gate, step, 1, config)
     d *= activation_slope(candidate, activated, config)
     if config.normalized:
         d = normalize_backward(d, normal, scale, step.norms, step.grad_norms, 2, step.columns, size)
     return d, dgate, dh
-
-
-@triton.jit
-def target_backward(dtarget, saved_target, step, config: tl.constexpr):
-    """Return the gradient of the target's sum, given that of the memory target."""
-    if config.normalized:
-        dtarget = _normalize_part_backward(dtarget, saved_target, step, 0, config)
-    return dtarget
