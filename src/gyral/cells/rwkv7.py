@@ -155,7 +155,7 @@ class RWKV7Cell(LinearAttentionCell):
 
     def mixed(self, inputs: Tensor, previous: Tensor) -> Mixed:
         """Return everything that x_t and x_{t−1} (…, H V) determine."""
-        r, w, k, v, a, g = (inputs + mix * (previous - inputs) for mix in self.mix)
+        r, w, k, v, a, g = (inputs + mix * (previous - inputs) for mix in self.mix.unbind(0))
         decay = self.wide_linear(torch.tanh(self.wide_linear(w, self.weight_w1)), self.weight_w2, self.bias_w)
         rate = linear(linear(a, self.weight_a1), self.weight_a2, self.bias_a)
         return Mixed(
