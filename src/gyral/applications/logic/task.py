@@ -8,25 +8,26 @@ An example; the second formula implies the first:
 
 import logging
 from collections.abc import Sequence
+from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gyral.applications.logic.data import corpus
-from gyral.applications.logic.data.corpus import CLASSES, OPERATORS, SYMBOLS, LogicCorpus, Pairs
+from gyral.applications.logic.data.corpus import CLASSES, OPERATORS, SYMBOLS, Pairs
 from gyral.applications.logic.data.formulas import RELATIONS
 from gyral.applications.logic.model import PairClassifier
-from gyral.core.checks import check_integer, check_real
 from gyral.core.measures import ACCURACY, SUBSTITUTE, percentage
+from gyral.core.options import Probability, Range
 from gyral.data.batching import IGNORED, Batch, Examples
 from gyral.data.vocabulary import PADDING_ID
-from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.baselines import frequency_loss
 from gyral.tasks.data_module import ExampleData
+from gyral.tasks.data_task import DataTask
 from gyral.tasks.metrics import CategoryMetrics, CategoryShares
 
 log = logging.getLogger(__name__)
@@ -53,15 +54,41 @@ class LogicData(ExampleData):
     """Pairs of formulas.
 
     Args:
-        pairs: the pairs.
-        **options: see `gyral.tasks.data_module.ExampleData`: batch_size, eval_batch_size, data_seed.
+        train_operators, generated, path, data_dir: see `gyral.applications.logic.data.corpus.load`.
+        classifier_dropout: dropout probability, in [0, 1), of the inputs of both layers of the classifier.
+        batch_size, eval_batch_size, data_seed: see `gyral.tasks.data_module.ExampleData`; `data_seed` is also the seed
+            of generated pairs.
+
+    Raises:
+        UserError: an option is out of bounds, or a file is missing or is not in the format.
     """
 
+    small: ClassVar = {"generated": True, "batch_size": 8, "eval_batch_size": 8}
     longest_first = True
 
-    def __init__(self, pairs: LogicCorpus, **options: int) -> None:
-        super().__init__(**options)
-        self.pairs = pairs
+    data_dir: str | Path = field()
+    train_operators: Annotated[int, Range(1, max(OPERATORS))] = 6
+    generated: bool = False
+    path: str | Path | None = None
+    classifier_dropout: Probability = 0.0
+    batch_size = 128
+    eval_batch_size = 256
+
+    def __post_init__(self) -> None:
+        self.pairs = corpus.load(
+            self.data_dir,
+            path=self.path,
+            train_operators=self.train_operators,
+            generated=self.generated,
+            seed=self.data_seed,
+        )
+        if self.pairs.substitute:
+            log.warning("%s", self.pairs.substitute)
+        log.info(
+            "logical inference: %s; one pass over the training split takes %d steps",
+            ", ".join(f"{len(own):,} {split} pairs" for split, own in self.pairs.splits.items()),
+            -(-len(self.pairs.splits["train"]) // self.batch_size),
+        )
 
     def examples(self, split: str) -> Examples[Batch]:
         pairs = self.pairs.splits[split]
@@ -84,25 +111,16 @@ class RelationMetrics(CategoryMetrics):
         self.accuracy.update(logits.argmax(dim=-1) == batch.targets, counted, categories)
 
 
-class LogicalInferenceTask(SequenceTask[LogicData]):
+class LogicalInferenceTask(DataTask[LogicData]):
     """Logical inference, trained on few operators and tested on more (Shen et al., ICLR 2019, section 5.4).
 
     The model reads both formulas with the same network, and a classifier compares its last outputs
     (`gyral.applications.logic.model.PairClassifier`). The baseline is the loss on the test split of a predictor that
     knows the frequency of each relation in training. Without files, the task generates pairs and logs the metric
     `substitute` = 1.
-
-    Args:
-        model: makes the model from the sizes of the task.
-        train_operators, generated, path, data_dir: see `gyral.applications.logic.data.corpus.load`.
-        classifier_dropout: dropout probability, in [0, 1), of the inputs of both layers of the classifier.
-        batch_size, eval_batch_size, data_seed: see `LogicData`; `data_seed` is also the seed of generated pairs.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
-
-    Raises:
-        UserError: an option is out of bounds, or a file is missing or is not in the format.
     """
 
+    data_class = LogicData
     measures = (
         ACCURACY,
         *(percentage(f"accuracy_{count}_operators", f"accuracy, operators: {count}", at_end=True) for count in TESTED),
@@ -110,45 +128,19 @@ class LogicalInferenceTask(SequenceTask[LogicData]):
     remarks = (SUBSTITUTE,)
     generators: ClassVar = {"relate_formulas": "gyral.applications.logic.generation.relate_formulas"}
     predictor = "gyral.applications.logic.generation.predict_relations"
-    small: ClassVar = {"generated": True, "batch_size": 8, "eval_batch_size": 8}
 
-    def __init__(
-        self,
-        model: ModelFactory,
-        *,
-        data_dir: str | Path,
-        train_operators: int = 6,
-        generated: bool = False,
-        path: str | Path | None = None,
-        classifier_dropout: float = 0.0,
-        batch_size: int = 128,
-        eval_batch_size: int = 256,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        check_integer("data_seed", data_seed, minimum=0)
-        dropout = check_real("classifier_dropout", classifier_dropout, minimum=0, below=1)
-        pairs = corpus.load(data_dir, path=path, train_operators=train_operators, generated=generated, seed=data_seed)
-        data = LogicData(pairs, batch_size=batch_size, eval_batch_size=eval_batch_size, data_seed=data_seed)
-        if pairs.substitute:
-            log.warning("%s", pairs.substitute)
-        log.info(
-            "logical inference: %s; one pass over the training split takes %d steps",
-            ", ".join(f"{len(own):,} {split} pairs" for split, own in pairs.splits.items()),
-            -(-len(pairs.splits["train"]) // batch_size),
-        )
+    @classmethod
+    def arguments(cls, data: LogicData) -> dict[str, Any]:
+        pairs = data.pairs
         train, test = (pairs.splits[split].relations for split in ("train", "test"))
-        super().__init__(
-            model,
-            data,
-            vocabulary_size=len(SYMBOLS),
-            output_size=len(CLASSES),
-            readout=partial(PairClassifier, dropout=dropout),
-            baseline=frequency_loss(train, test, len(CLASSES)),
-            metrics=RelationMetrics(),
-            max_writes=max(int(own.lengths.max()) for own in pairs.splits.values()),
-            **options,
-        )
+        return {
+            "vocabulary_size": len(SYMBOLS),
+            "output_size": len(CLASSES),
+            "readout": partial(PairClassifier, dropout=data.classifier_dropout),
+            "baseline": frequency_loss(train, test, len(CLASSES)),
+            "metrics": RelationMetrics(),
+            "max_writes": max(int(own.lengths.max()) for own in pairs.splits.values()),
+        }
 
     def data_metrics(self) -> dict[str, float]:
         return {**super().data_metrics(), "substitute": float(bool(self.data.pairs.substitute))}
