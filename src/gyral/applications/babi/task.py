@@ -11,8 +11,9 @@ embeddings of its words.
 
 import logging
 from collections.abc import Sequence
+from dataclasses import field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,9 +23,9 @@ from torchmetrics import MeanMetric
 
 from gyral.applications.babi.batches import EncodedQuestions, QuestionBatch
 from gyral.cells.inputs import LinkedInputs
-from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.measures import ACCURACY, Remark, percentage
+from gyral.core.options import OneOf
 from gyral.data.babi import corpus as babi
 from gyral.data.babi.answers import answer_counts, frequency_loss
 from gyral.data.babi.corpus import Babi, load_stories
@@ -34,8 +35,8 @@ from gyral.data.batching import IGNORED
 from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import PADDING_ID
 from gyral.models.attention import Attention, LastStep, ReadoutFactory, RotationalAttention
-from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.data_module import ExampleData
+from gyral.tasks.data_task import DataTask
 from gyral.tasks.metrics import AccuracyMetrics
 
 log = logging.getLogger(__name__)
@@ -47,21 +48,66 @@ class BabiData(ExampleData):
     """Questions with their stories.
 
     Args:
+        qa: number of the task, 1 to 20, or "all": one model for all tasks.
+        size: training questions per task, including those for validation: "1k" or "10k".
+        level: unit of a step: "sentence", with the embeddings of its words pooled by the model, or "word".
+        attention: attention over the states of the story: False, True (`gyral.models.attention.Attention`), or
+            "rotational".
+        edges: "entities": edges between consecutive mentions of an entity or, at the level of sentences, between the
+            sentences that have them, for cells that read edges; "none".
+        validation, stand_in, path, data_dir: see `gyral.data.babi.corpus.load`.
+        files: your own questions, see `gyral.data.babi.corpus.load_files`. None: the release.
+        generated: whether to use generated stories of tasks 1 and 2 even if there is a release; False: only if
+            `data_dir` has no release.
+        batch_size, eval_batch_size, data_seed: see `gyral.tasks.data_module.ExampleData`; `data_seed` is also the seed
+            of generated stories.
+
+    Attributes:
         babi: the questions.
-        level: unit of a step: "word" or "sentence".
-        edges: "entities": edges between consecutive mentions of an entity; "none".
-        **options: see `gyral.tasks.data_module.ExampleData`: batch_size, eval_batch_size, data_seed.
 
     Raises:
-        OptionError: an option is out of bounds.
+        UserError: an option is out of bounds; the data is missing, or is not the published data.
     """
 
-    def __init__(self, babi: Babi, *, level: str, edges: str = "none", **options: int) -> None:
-        super().__init__(**options)
-        self.babi = babi
-        self.level = level
-        self._mentions = EntityMentions.of("all") if check_choice("edges", edges, EDGES) == "entities" else None
-        self._encoded = {"train": self.encode(babi.splits["train"])}
+    small: ClassVar = {"generated": True, "size": "1k", "batch_size": 8, "eval_batch_size": 8}
+
+    qa: int | str = field()
+    data_dir: str | Path = field()
+    size: str = "10k"
+    level: str = "sentence"
+    attention: bool | str = False
+    edges: Annotated[str, OneOf(EDGES)] = "none"
+    validation: str = "cut"
+    stand_in: bool = False
+    generated: bool = False
+    path: str | Path | None = None
+    files: Sequence[str | Path] | None = None
+    eval_batch_size = 256
+
+    def check(self) -> None:
+        if self.attention not in READOUTS or not isinstance(self.attention, bool | str):
+            raise OptionError("attention", self.attention, "must be true, false or rotational")
+
+    def __post_init__(self) -> None:
+        self.babi = load_stories(
+            self.qa,
+            self.size,
+            self.data_dir,
+            path=self.path,
+            files=self.files,
+            validation=self.validation,
+            stand_in=self.stand_in,
+            generated=self.generated,
+            seed=self.data_seed,
+        )
+        self._mentions = EntityMentions.of("all") if self.edges == "entities" else None
+        self._encoded = {"train": self.encode(self.babi.splits["train"])}
+        log.info(
+            "%s: %s; one pass over the training split takes %d steps",
+            self.babi.name,
+            ", ".join(f"{sum(map(len, stories)):,} {split} questions" for split, stories in self.babi.splits.items()),
+            -(-len(self.examples("train")) // self.batch_size),
+        )
 
     def encode(self, stories: Sequence[Sequence[Question]]) -> EncodedQuestions:
         """Return the encoded questions of stories."""
@@ -109,34 +155,16 @@ class QuestionMetrics(AccuracyMetrics):
             getattr(self, f"accuracy_qa{task}").update(correct, weight=(batch.tasks == task).float())
 
 
-class BabiTask(SequenceTask[BabiData]):
+class BabiTask(DataTask[BabiData]):
     """bAbI with the protocol of Dangovski et al. (TACL 2019, Table 2).
 
     The model predicts one class per question, at the last step: one of the answers of the training split. An answer of
     several words, such as "football,milk", is one class. The baseline is the loss on the test split of a predictor that
     knows the frequency of each answer of the task in training. Without a release, the task generates stories and logs
     the metric `generated` = 1. The metric `stand_ins` is the number of tasks with fewer training questions than `size`.
-
-    Args:
-        model: makes the model from the sizes of the task and the readout that `attention` selects.
-        qa: number of the task, 1 to 20, or "all": one model for all tasks.
-        size: training questions per task, including those for validation: "1k" or "10k".
-        level: unit of a step: "sentence", with the embeddings of its words pooled by the model, or "word".
-        attention: attention over the states of the story: False, True (`gyral.models.attention.Attention`), or
-            "rotational".
-        edges: "entities": edges between consecutive mentions of an entity or, at the level of sentences, between the
-            sentences that have them, for cells that read edges; "none".
-        validation, stand_in, path, data_dir: see `gyral.data.babi.corpus.load`.
-        files: your own questions, see `gyral.data.babi.corpus.load_files`. None: the release.
-        generated: whether to use generated stories of tasks 1 and 2 even if there is a release; False: only if
-            `data_dir` has no release.
-        batch_size, eval_batch_size, data_seed: see `BabiData`; `data_seed` is also the seed of generated stories.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
-
-    Raises:
-        UserError: an option is out of bounds; the data is missing, or is not the published data.
     """
 
+    data_class = BabiData
     measures = (ACCURACY, percentage("majority", "most frequent answer", at_end=True, floor_of=ACCURACY.name))
     remarks = (
         babi.STAND_INS,
@@ -148,66 +176,17 @@ class BabiTask(SequenceTask[BabiData]):
         "answers": "gyral.applications.babi.figures.answers.answers",
         "attention": "gyral.applications.babi.figures.attention.attention",
     }
-    small: ClassVar = {"generated": True, "size": "1k", "batch_size": 8, "eval_batch_size": 8}
 
-    def __init__(
-        self,
-        model: ModelFactory,
-        *,
-        qa: int | str,
-        data_dir: str | Path,
-        size: str = "10k",
-        level: str = "sentence",
-        attention: bool | str = False,
-        edges: str = "none",
-        validation: str = "cut",
-        stand_in: bool = False,
-        generated: bool = False,
-        path: str | Path | None = None,
-        files: Sequence[str | Path] | None = None,
-        batch_size: int = 32,
-        eval_batch_size: int = 256,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        if attention not in READOUTS or not isinstance(attention, bool | str):
-            raise OptionError("attention", attention, "must be true, false or rotational")
-        found = load_stories(
-            qa,
-            size,
-            data_dir,
-            path=path,
-            files=files,
-            validation=validation,
-            stand_in=stand_in,
-            generated=generated,
-            seed=data_seed,
-        )
-        data = BabiData(
-            found,
-            level=level,
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            data_seed=data_seed,
-            edges=edges,
-        )
-        log.info(
-            "%s: %s; one pass over the training split takes %d steps",
-            found.name,
-            ", ".join(f"{sum(map(len, stories)):,} {split} questions" for split, stories in found.splits.items()),
-            -(-len(data.examples("train")) // batch_size),
-        )
-        super().__init__(
-            model,
-            data,
-            readout=READOUTS[attention],
-            vocabulary_size=len(found.vocabulary),
-            output_size=len(found.classes),
-            baseline=frequency_loss(found),
-            metrics=QuestionMetrics(found),
-            max_writes=max(int(data.examples(split).lengths.max(initial=1)) for split in SPLITS),
-            **options,
-        )
+    @classmethod
+    def arguments(cls, data: BabiData) -> dict[str, Any]:
+        return {
+            "readout": READOUTS[data.attention],
+            "vocabulary_size": len(data.babi.vocabulary),
+            "output_size": len(data.babi.classes),
+            "baseline": frequency_loss(data.babi),
+            "metrics": QuestionMetrics(data.babi),
+            "max_writes": max(int(data.examples(split).lengths.max(initial=1)) for split in SPLITS),
+        }
 
     def data_metrics(self) -> dict[str, float]:
         found = self.data.babi
