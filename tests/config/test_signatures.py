@@ -86,7 +86,8 @@ def test_a_task_has_the_options_of_its_constructor_and_of_its_data_with_their_de
     for task in at_least(36, choices("task")):
         config = compose_choices("task")[task]
         found = get_class(config["_target_"])
-        parameters = inspect.signature(getattr(found, "data_class", found)).parameters.values()
+        of_data = inspect.signature(getattr(found, "data_class", found)).parameters
+        parameters = (of_data | inspect.signature(found).parameters).values()
         defaults = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
         assert set(defaults) <= set(config), task
         read = constructor_defaults(config["_target_"])

@@ -99,7 +99,7 @@ def evaluate(task: Any, split: str = "test") -> dict[str, float]:
 def test_evaluation_predicts_every_symbol_but_the_first_exactly_once(
     sizes: tuple[int, ...], rows: int, window: int, warm_up: int
 ) -> None:
-    data = TextData(places(*sizes), batch_size=2, window=min(window, 9), eval_batch_size=rows, warm_up=warm_up)
+    data = TextData(corpus=places(*sizes), batch_size=2, window=min(window, 9), eval_batch_size=rows, warm_up=warm_up)
     data.window = window
     for split, size in zip(SPLITS, sizes, strict=True):
         predicted = [target for batch in data.loader(split) for target in batch.targets[batch.answers].tolist()]
@@ -108,7 +108,7 @@ def test_evaluation_predicts_every_symbol_but_the_first_exactly_once(
 
 @pytest.mark.parametrize(("rows", "window"), [(1, 7), (4, 5), (7, 8)])
 def test_a_pass_of_training_predicts_every_symbol_but_the_first_exactly_once(rows: int, window: int) -> None:
-    data = TextData(places(60, 5, 5), batch_size=rows, window=window, eval_batch_size=2, warm_up=3)
+    data = TextData(corpus=places(60, 5, 5), batch_size=rows, window=window, eval_batch_size=2, warm_up=3)
     length = len(data.train)
     data.trainer = SimpleNamespace(max_steps=2 * length, accumulate_grad_batches=1)  # type: ignore[assignment]
     batches = list(data.train_dataloader())

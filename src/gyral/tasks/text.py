@@ -15,7 +15,8 @@ Each row continues in the next window, and so does the state of the network.
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from dataclasses import field
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -30,15 +31,17 @@ from gyral.core.collectives import all_gather_object, local_rows, rank, world_si
 from gyral.core.errors import OptionError
 from gyral.core.forms import check_form
 from gyral.core.measures import ACCURACY, BITS, PERPLEXITY
+from gyral.core.options import NonNegativeInt, PositiveInt, Range
 from gyral.data.batching import IGNORED, RepeatedBatches, Stream
 from gyral.data.splits import SPLITS
 from gyral.data.text.corpus_cache import Corpus
 from gyral.data.text.ngrams import evaluate_once
 from gyral.data.text.windows import RandomWindows, Window, Windows
 from gyral.nn.recurrent import detach
-from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.base import ModelFactory
 from gyral.tasks.baselines import frequency_loss
 from gyral.tasks.data_module import SplitData
+from gyral.tasks.data_task import DataTask
 from gyral.tasks.dynamic_evaluation import RULES, DynamicEvaluation
 from gyral.tasks.metrics import AccuracyMetrics
 
@@ -108,28 +111,21 @@ class TextData(SplitData):
             for the training split.
     """
 
-    def __init__(
-        self,
-        corpus: Corpus,
-        *,
-        batch_size: int,
-        window: int,
-        eval_batch_size: int,
-        warm_up: int,
-        window_deviation: float = 0.0,
-    ) -> None:
-        super().__init__()
-        self.window_deviation = check_real("window_deviation", window_deviation, minimum=0)
+    small: ClassVar = {"batch_size": 8, "window": 6, "eval_batch_size": 5, "warm_up": 3}
+
+    corpus: Corpus = field()
+    batch_size: PositiveInt = field()
+    window: PositiveInt = field()
+    eval_batch_size: PositiveInt = field()
+    warm_up: NonNegativeInt = field()
+    window_deviation: Annotated[float, Range(0)] = 0.0
+
+    def __post_init__(self) -> None:
         self.seed = torch.initial_seed()
-        self.corpus = corpus
-        self.window = check_integer("window", window)
-        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
-        self.warm_up = check_integer("warm_up", warm_up, minimum=0)
-        check_integer("batch_size", batch_size)
         try:
-            self.train = Windows(corpus.splits["train"], batch_size, window)
+            self.train = Windows(self.corpus.splits["train"], self.batch_size, self.window)
         except OptionError as error:
-            reason = f"{error.reason} in the training split of {corpus.name}"
+            reason = f"{error.reason} in the training split of {self.corpus.name}"
             raise OptionError(error.option, error.value, reason) from None
 
     def loader(self, split: str) -> Windows:
@@ -151,7 +147,7 @@ class TextData(SplitData):
         return stream
 
 
-class TextTask(SequenceTask[TextData]):
+class TextTask(DataTask[TextData]):
     """Predict each symbol of a text from all symbols before it (truncated backpropagation through time).
 
     The state is carried from window to window, detached from the graph. It is reset at the beginning of the text and of
@@ -184,6 +180,7 @@ class TextTask(SequenceTask[TextData]):
         OptionError: an option is out of bounds, or too large for the corpus.
     """
 
+    data_class = TextData
     measures = (BITS, ACCURACY, PERPLEXITY)
     causal = True
     generators: ClassVar = {
@@ -192,18 +189,12 @@ class TextTask(SequenceTask[TextData]):
     }
     predictor = "gyral.generation.texts.predict_texts"
     evaluations: ClassVar = {"dynamic": "gyral.tasks.text.use_dynamic_evaluation"}
-    small: ClassVar = {"batch_size": 8, "window": 6, "eval_batch_size": 5, "warm_up": 3}
 
     def __init__(
         self,
         model: ModelFactory,
         corpus: Corpus,
         *,
-        batch_size: int,
-        window: int,
-        eval_batch_size: int,
-        warm_up: int,
-        window_deviation: float = 0.0,
         loss: str = "mean",
         activation_regularization: float = 0.0,
         temporal_regularization: float = 0.0,
@@ -211,24 +202,7 @@ class TextTask(SequenceTask[TextData]):
         dynamic: str | None = None,
         **options: Any,
     ) -> None:
-        data = TextData(
-            corpus,
-            batch_size=batch_size,
-            window=window,
-            eval_batch_size=eval_batch_size,
-            warm_up=warm_up,
-            window_deviation=window_deviation,
-        )
-        size = len(corpus.vocabulary)
-        super().__init__(
-            model,
-            data,
-            vocabulary_size=size,
-            output_size=size,
-            baseline=unigram_loss(corpus),
-            metrics=TextMetrics(size, window),
-            **options,
-        )
+        super().__init__(model, corpus=corpus, **options)
         self.reduction = check_choice("loss", loss, ("mean", "sum"))
         self.activation_regularization = check_real("activation_regularization", activation_regularization, minimum=0)
         self.temporal_regularization = check_real("temporal_regularization", temporal_regularization, minimum=0)
@@ -238,6 +212,16 @@ class TextTask(SequenceTask[TextData]):
         self._states: dict[bool, Any] = {}  # after the last window of training (True) and of evaluation (False)
         self._regularization: Tensor | None = None  # penalty of the last window that `forward` has read in training
         self._lengths: list[int] = []  # tokens per row of the windows of this training step
+
+    @classmethod
+    def arguments(cls, data: TextData) -> dict[str, Any]:
+        size = len(data.corpus.vocabulary)
+        return {
+            "vocabulary_size": size,
+            "output_size": size,
+            "baseline": unigram_loss(data.corpus),
+            "metrics": TextMetrics(size, data.window),
+        }
 
     def forward(self, batch: Window) -> Tensor:
         """Return the logits (B, T, symbols). The state continues from the last window, or is reset."""
