@@ -54,7 +54,7 @@ def state_space(
     driven = product(inputs, scaled_drive(drive, factor), product_dtype)
     hidden, final = diagonal_scan(driven, decay, h0, lengths=lengths, starts=starts, is_complex=True)
     read = product(hidden, readout_weights(readout, gain), product_dtype)
-    return zero_beyond(torch.addcmul(read, skip, inputs), lengths), final
+    return zero_beyond(read + skip * inputs, lengths), final
 
 
 def discretize(kind: str, rate: Tensor, frequency: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:

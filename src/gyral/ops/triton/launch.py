@@ -1,7 +1,7 @@
 """What the Python functions share that launch kernels."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -29,14 +29,20 @@ def waves(device: torch.device, *shape: int) -> Tensor:
     return torch.arange(math.prod(shape), dtype=torch.float32, device=device).cos().view(shape)
 
 
-def check(kernels: str, device: torch.device, reason: str | None) -> None:
-    """Raise an error if there is a reason why kernels do not run on a device, such as that of `difference`.
+def preparation(kernels: str, probe: Callable[[torch.device], str | None]) -> Callable[[torch.device], None]:
+    """Return the function `prepare` of a module of kernels; see `gyral.ops.operator.Operator`.
 
-    Raises:
-        KernelUnavailableError: There is one.
+    Args:
+        kernels: What they compute, for the message of the error.
+        probe: Returns the reason why they fail on a device, or None; see `difference`.
     """
-    if reason is not None:
-        raise KernelUnavailableError(f"the Triton kernels of {kernels} do not run on {device}: {reason}")
+
+    def prepare(device: torch.device) -> None:
+        reason = probe(device)
+        if reason is not None:
+            raise KernelUnavailableError(f"the Triton kernels of {kernels} do not run on {device}: {reason}")
+
+    return prepare
 
 
 def difference(kernels: Any, operator: Operator, given: Sequence[Any], names: Sequence[str]) -> str | None:

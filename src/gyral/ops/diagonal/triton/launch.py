@@ -10,7 +10,7 @@ from torch import Tensor
 from gyral.ops.diagonal import diagonal_scan
 from gyral.ops.diagonal.triton.coefficients import Config
 from gyral.ops.diagonal.triton.kernels import BLOCK, BLOCK_STEPS, backward_scan, forward_scan
-from gyral.ops.triton.launch import as_bytes, check, difference, launch, waves
+from gyral.ops.triton.launch import as_bytes, difference, launch, preparation, waves
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 
@@ -106,15 +106,6 @@ def backward(
     return found if sums is None else found | summed(sums, {name: getattr(a, name) for name in form.constants})
 
 
-def prepare(device: torch.device) -> None:
-    """Compare the kernels with plain torch on small examples, once per device and process.
-
-    Raises:
-        KernelUnavailableError: The kernels do not run on the device, or their results differ.
-    """
-    check("diagonal scans", device, _probe(device))
-
-
 @functools.cache
 @torch.inference_mode(False)
 def _probe(device: torch.device) -> str | None:
@@ -126,3 +117,6 @@ def _probe(device: torch.device) -> str | None:
     return difference(module, diagonal_scan, masked, names) or difference(
         module, diagonal_scan, (values, waves(device, size), h0), names
     )
+
+
+prepare = preparation("diagonal scans", _probe)

@@ -14,7 +14,7 @@ from gyral.ops.diagonal.triton.coefficients import Config
 from gyral.ops.diagonal.triton.kernels import BLOCK, BLOCK_STEPS
 from gyral.ops.diagonal.triton.launch import DTYPES
 from gyral.ops.diagonal.triton.layer_kernels import backward_layer, forward_layer
-from gyral.ops.triton.launch import as_bytes, check, difference, launch, waves
+from gyral.ops.triton.launch import as_bytes, difference, launch, preparation, waves
 
 __all__ = ["DTYPES", "allocate", "backward", "forward", "prepare"]
 
@@ -96,15 +96,6 @@ def _add_product(added: Tensor, factor: Tensor, weight: Tensor) -> None:
         added.flatten(0, 1).add_(torch.mm(flat, weight))
 
 
-def prepare(device: torch.device) -> None:
-    """Compare the kernels with plain torch on small examples, once per device and process.
-
-    Raises:
-        KernelUnavailableError: The kernels do not run on the device, or their results differ.
-    """
-    check("state spaces", device, _probe(device))
-
-
 @functools.cache
 @torch.inference_mode(False)
 def _probe(device: torch.device) -> str | None:
@@ -116,3 +107,6 @@ def _probe(device: torch.device) -> str | None:
     lengths, starts = torch.arange(steps - batch + 1, steps + 1, device=device), waves(device, steps, batch) > 0.9
     names = state_space.Arguments._fields[: len(shapes)]
     return difference(sys.modules[__name__], state_space, (*tensors, lengths, starts, KINDS[1]), names)
+
+
+prepare = preparation("state spaces", _probe)
