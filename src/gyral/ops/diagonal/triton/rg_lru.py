@@ -51,8 +51,8 @@ def backward(
     found["weight"] = torch.empty_like(a.weight)
     found["weight"].copy_(grad_weight.view(*weight.shape[:2], 2, -1).permute(2, 0, 1, 3))
     if is_padded or weight.dtype != found["inputs"].dtype:
-        more = torch.bmm(by_head, weight.transpose(1, 2)).transpose(0, 1).reshape(*a.inputs.shape[:2], -1)
-        found["inputs"] += more[..., : config.size]
+        more = torch.bmm(by_head, weight.transpose(1, 2)).transpose(0, 1).flatten(1)
+        found["inputs"] += more[:, : config.size].view_as(a.inputs)
     else:
         _by_head(found["inputs"], weight).baddbmm_(by_head, weight.transpose(1, 2))
     return found | summed(sums, {name: getattr(a, name) for name in ("decay", "bias")})
