@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, State
 from gyral.cells.layer_norm import LayerNorms
@@ -18,6 +19,7 @@ from gyral.core import compat
 from gyral.core.checks import check_boolean, check_real
 from gyral.ops import gated
 from gyral.ops.autograd import NOTHING
+from gyral.ops.declaration import LAYERS_OF_TORCH, register
 
 
 def _supports_autocast(dtype: torch.dtype) -> bool:
@@ -322,6 +324,8 @@ class TorchLayerCell(RecurrentCell):
     ) -> tuple[Tensor, State]:
         prefers_layer = (self.layer_is_faster and lengths is None) or not self._has_kernel()
         if prefers_layer and self.layer_unsupported_reason(starts=starts is not None) is None:
+            if is_in_torch_dispatch_mode():
+                register(LAYERS_OF_TORCH)
             outputs, final = self.layer(inputs, state, lengths)
             # under autocast the layer returns its own dtype; kernels and reference return the dtype of the state
             return outputs.to(state[0].dtype), type(state)(*final)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils import _pytree
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -83,6 +84,38 @@ def register_tuples(values: Iterable[Any]) -> None:
 def below_autograd() -> AbstractContextManager[Any]:
     """Return a context in which operators skip autograd, as torch's guide to own operators of C++ does."""
     return torch._C._AutoDispatchBelowAutograd()
+
+
+def tensor_guard(tensors: Sequence[Tensor]) -> Callable[..., bool] | None:
+    """Return a function that compares tensors with these in type, device, dtype, layout, sizes, strides and views.
+
+    It is how `torch.compile` finds code that it has compiled before: one call for all tensors, none of them nested.
+    None if this version of torch has no such function.
+    """
+    try:
+        from torch._C._dynamo.guards import TensorGuards
+
+        # for each tensor a list, whatever the stubs of torch say
+        sizes, strides = ([[*each(tensor)] for tensor in tensors] for each in (Tensor.size, Tensor.stride))
+        options: dict[str, Any] = {"dynamic_dims_sizes": sizes, "dynamic_dims_strides": strides}
+        guard: Callable[..., bool] = TensorGuards(*tensors, **options).check
+    except (ImportError, TypeError, SystemError):
+        return None
+    return guard
+
+
+def flop_registries() -> list[dict[Any, Callable[..., int]]]:
+    """Return the formulas of `torch.utils.flop_counter`, which new counters copy, and those of the counters in use.
+
+    There are none where nothing has imported that module.
+    """
+    module = sys.modules.get("torch.utils.flop_counter")
+    if module is None:
+        return []
+    counters = [
+        mode.counter for mode in _get_current_dispatch_mode_stack() if isinstance(mode, module._FlopCounterMode)
+    ]
+    return [module.flop_registry, *(counter.flop_registry for counter in counters)]
 
 
 def has_bfloat16_instructions() -> bool:

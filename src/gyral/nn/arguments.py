@@ -6,7 +6,7 @@ from numbers import Integral
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from gyral.cells.base import State
@@ -14,23 +14,25 @@ from gyral.cells.inputs import StepInputs
 from gyral.core.errors import InputError, OptionError
 from gyral.ops.autograd import has_autocast
 from gyral.ops.compiler import is_traced
+from gyral.ops.declaration import check_tensor
 
 
-def check_inputs(inputs: Any, width: int, dtype: torch.dtype, batch_first: bool = False) -> tuple[int, int]:
+def check_inputs(inputs: Any, width: int, parameter: Tensor, batch_first: bool = False) -> tuple[int, int]:
     """Return (T, B) of inputs (T, B, X), or of `StepInputs` or any structure of tensors with these leading dimensions.
 
     Raises:
-        InputError: Inputs have another number of dimensions or columns, or another dtype than the parameters, outside
-            autocast.
+        InputError: Inputs have another number of dimensions or columns, or see `check_like`.
     """
     first = values = inputs.values if isinstance(inputs, StepInputs) else inputs
     if isinstance(values, Tensor):
+        check_like("inputs", values, parameter)
         if values.dim() != 3 or values.shape[2] != width:
             form = f"(B, T, {width})" if batch_first else f"(T, B, {width})"
             raise InputError(f"inputs have shape {tuple(values.shape)}, must have {form}")
-        check_dtype("inputs", values, dtype)
     if not isinstance(inputs, Tensor):
         first, *others = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)] or [torch.empty(())]
+        for leaf in others:
+            check_tensor("inputs", leaf, parameter.device)
         if any(leaf.dim() < 2 for leaf in (first, *others)):
             raise InputError("inputs must be tensors with time and batch dimensions")
         if any(leaf.shape[:2] != first.shape[:2] for leaf in others):
@@ -39,14 +41,30 @@ def check_inputs(inputs: Any, width: int, dtype: torch.dtype, batch_first: bool 
     return first.shape[time], first.shape[batch]
 
 
-def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype, like: str = "the parameters") -> None:
-    """Raise `InputError` if a tensor has another dtype than what it must be like, outside autocast."""
-    if tensor.dtype == dtype:
-        return
-    device = tensor.device.type
-    is_autocast = has_autocast(device) and torch.is_autocast_enabled(device)
-    if not (is_autocast and tensor.is_floating_point() and dtype.is_floating_point):
-        raise InputError(f"{name} have dtype {tensor.dtype}, must have that of {like}, {dtype}")
+def check_like(name: str, tensor: Tensor, like: Tensor, of: str = "the parameters") -> None:
+    """Check that a tensor is dense, and has the device and the dtype of another one; under autocast any float dtype.
+
+    Raises:
+        InputError: See `gyral.ops.declaration.check_tensor`.
+    """
+    dtype: torch.dtype | None = like.dtype
+    if tensor.dtype != dtype and tensor.is_floating_point() and like.is_floating_point():
+        device = tensor.device.type
+        if has_autocast(device) and torch.is_autocast_enabled(device):
+            dtype = None
+    check_tensor(name, tensor, like.device, dtype, of)
+
+
+def check_parameters(cell: nn.Module) -> None:
+    """Check that the parameters of a cell that runs in functions of torch are on one device.
+
+    Raises:
+        InputError: They are on several devices.
+    """
+    first: torch.device | None = None
+    for name, parameter in cell.named_parameters():
+        first = first or parameter.device
+        check_tensor(f"parameter {name}", parameter, first, of="the first parameter")
 
 
 def check_device(device: Any) -> torch.device | None:
@@ -65,13 +83,14 @@ def check_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int, 
     """Return lengths (B,) as int64 on a device.
 
     Raises:
-        InputError: They are not B integers from 0 to T.
+        InputError: They are not B integers from 0 to T, or have no values.
     """
     error = InputError(f"lengths must be {batch_size} integers from 0 to {steps}")
     if not isinstance(lengths, Tensor):
         if any(isinstance(length, bool) or not isinstance(length, Integral) for length in lengths):
             raise error
         lengths = torch.tensor([int(length) for length in lengths], dtype=torch.int64)
+    check_movable("lengths", lengths, device)
     is_integer = not (lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool)
     if lengths.shape != (batch_size,) or not is_integer:
         raise error
@@ -86,16 +105,26 @@ def check_starts(
     """Return the argument `starts` as (T, B) on a device.
 
     Raises:
-        InputError: It is not a bool tensor (T, B), or (B, T) with `batch_first`.
+        InputError: It is not a bool tensor (T, B), or (B, T) with `batch_first`, or has no values.
     """
     shape = (batch_size, steps) if batch_first else (steps, batch_size)
     if not isinstance(starts, Tensor):
         raise InputError(f"starts is a {type(starts).__name__}, must be a bool tensor of shape {shape}")
+    check_movable("starts", starts, device)
     if starts.shape != shape or starts.dtype != torch.bool:
         raise InputError(
             f"starts is a {starts.dtype} tensor of shape {tuple(starts.shape)}, must be a bool tensor of shape {shape}"
         )
     return (starts.transpose(0, 1) if batch_first else starts).to(device)
+
+
+def check_movable(name: str, tensor: Tensor, device: torch.device) -> None:
+    """Check that a tensor is dense, and that its values can be copied to a device.
+
+    Raises:
+        InputError: It is sparse or nested, or on the meta device.
+    """
+    check_tensor(name, tensor, device if tensor.device.type == "meta" else tensor.device)
 
 
 def check_state(state: Any, like: State, *leading: int) -> State:
@@ -107,17 +136,18 @@ def check_state(state: Any, like: State, *leading: int) -> State:
         leading: Dimensions that the tensors have in place of the batch dimension of `like`.
 
     Raises:
-        InputError: The state has another number of tensors, or they have other shapes, or another dtype than the
-            initial state, outside autocast.
+        InputError: The state has another number of tensors, or they have other shapes or are not like those of the
+            initial state; see `check_like`.
     """
     expected, structure = tree_flatten(like)
     leaves = tree_leaves(state, is_leaf=lambda part: isinstance(part, dict))  # the order of its entries says nothing
     shapes = [(*leading, *leaf.shape[1:]) for leaf in expected]
+    for leaf, one in zip(leaves, expected, strict=False):
+        if isinstance(leaf, Tensor):
+            check_like("states", leaf, one, "the initial state")
     given = [tuple(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves]
     if given != shapes:
         raise InputError(f"state has tensors of shapes {_join(given)}, must have {_join(shapes)}")
-    for leaf, one in zip(leaves, expected, strict=True):
-        check_dtype("states", leaf, one.dtype, "the initial state")
     return tree_unflatten(leaves, structure)
 
 

@@ -156,7 +156,7 @@ class RecurrentBase(ChoosesBackends, HasStates):
         first = cells[0]
         parameter = first_parameter(first)
         width, device = first.input_size if self.block is None else self.input_size, parameter.device
-        steps, batch_size = arguments.check_inputs(inputs, width, parameter.dtype, self.batch_first)
+        steps, batch_size = arguments.check_inputs(inputs, width, parameter, self.batch_first)
         if lengths is not None:
             lengths = arguments.check_lengths(lengths, steps, batch_size, device)
         if starts is not None:
@@ -284,6 +284,7 @@ class RecurrentBase(ChoosesBackends, HasStates):
             if is_recorded:
                 return self._graphs.run(run_fused, cell, inputs, state, lengths, starts)
             return run_fused(cell, inputs, state, lengths, starts)
+        arguments.check_parameters(cell)
         steps, batch_size = tree_leaves(inputs)[0].shape[:2]
         sequence = cell.project(inputs), cell.sequence_constants(steps, batch_size)
         initial = None if starts is None else cell.init_state(batch_size)
@@ -336,8 +337,9 @@ class Recurrent(RecurrentBase):
 
         Raises:
             OptionError: The backend does not support the cell on this device.
-            InputError: Inputs, state, lengths or starts have another shape, or inputs or state another dtype than the
-                parameters, outside autocast; lengths are not in [0, T]; or an edge comes from before the first step.
+            InputError: Inputs, state, lengths or starts have another shape, or inputs or state another device or dtype
+                than the parameters, outside autocast, or a tensor is not dense; lengths are not in [0, T]; or an edge
+                comes from before the first step.
             UserError: See `gyral.nn.hooks.refuse_hooks`.
         """
         if is_symbolic(inputs):

@@ -6,22 +6,25 @@ import importlib
 import inspect
 import logging
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+from torch.utils._pytree import tree_map_only
 
 from gyral.core.compat import apply_function, assume_constant_result, below_autograd, is_batched
 from gyral.ops.autograd import differentiate, has_autocast, outside_autocast
 from gyral.ops.compiler import kernels_unsupported_reason
+from gyral.ops.declaration import Checks, Products, formulas_of, in_memory, register
 
 log = logging.getLogger(__name__)
 
 LIBRARY = torch.library.Library("gyral", "FRAGMENT")
 
 Sizes = list[int | None] | None
+PLAIN = frozenset({Tensor, nn.Parameter, type(None), bool, int, float, str, list, torch.dtype})  # types of arguments
 Value = Any  # of an argument: a tensor, a list of tensors, a number, a string, a dtype or None
 
 
@@ -65,6 +68,8 @@ class Operator:
         unread: The number of last results that the backward pass of the kernels does not read. They are not kept for
             it, and a caller may overwrite them; the kernels get None.
         supports: Returns whether the kernels support the arguments; they support all if None.
+        shapes, dtypes, limits: See `gyral.ops.declaration.Checks`.
+        products: See `gyral.ops.declaration.formulas_of`. None: the operator has no products of matrices.
     """
 
     def __init__(
@@ -74,6 +79,11 @@ class Operator:
         constant: int = 0,
         unread: int = 0,
         supports: Callable[[Any], bool] | None = None,
+        *,
+        shapes: Callable[[Any], object],
+        dtypes: Mapping[str, torch.dtype] | None = None,
+        limits: Mapping[str, Callable[[Any], int]] | None = None,
+        products: Products | None = None,
     ) -> None:
         self.naive, self.kernels, self.constant, self.unread, self.supports = naive, kernels, constant, unread, supports
         functools.update_wrapper(self, naive)
@@ -81,8 +91,10 @@ class Operator:
         defaults = [each.default for each in signature.parameters.values() if each.default is not each.empty]
         self.Arguments: Any = collections.namedtuple(name, signature.parameters, defaults=defaults)  # type: ignore[misc]
         self.results = len(typing.get_args(typing.get_type_hints(naive)["return"])) or 1
-        self.tensors, self.has_lists = _find_tensors(typing.get_type_hints(naive))
-        self.first = self.tensors[0]
+        hints = [hint for name, hint in typing.get_type_hints(naive).items() if name != "return"]
+        self.tensors = _find_tensors(hints)
+        self.first, self.has_lists = self.tensors[0], any(typing.get_origin(hint) is list for hint in hints)
+        self.checks = Checks(self.Arguments, hints, self.tensors, shapes, dtypes or {}, limits or {})
         arguments = _schema(signature)
         LIBRARY.define(f"{name}({arguments}) -> Tensor[]", tags=torch.Tag.pt2_compliant_tag)
         LIBRARY.define(
@@ -92,6 +104,7 @@ class Operator:
         )
         self.forward_operator = getattr(torch.ops.gyral, name).default
         self.backward_operator = getattr(torch.ops.gyral, f"{name}_backward").default
+        self.flops = {} if products is None else formulas_of(name, self.Arguments, self.first, products)
         LIBRARY.impl(name, self._forward, "CompositeExplicitAutograd")
         LIBRARY.impl(name, self._differentiable, "Autograd")
         LIBRARY.impl(f"{name}_backward", self._backward_of_copies, "CompositeExplicitAutograd")
@@ -102,19 +115,19 @@ class Operator:
         """Return the results, in the form of `naive`.
 
         Raises:
-            TypeError: The tensors have several dtypes, or the arguments are not those of `naive`.
+            InputError: See `gyral.ops.declaration.Checks`. Or the arguments are not those of
+                `naive`.
         """
         arguments = self.Arguments(*given, **options)
         first = arguments[self.first]
-        for index in self.tensors:
-            tensor = arguments[index]
-            if tensor is not None and tensor.dtype != first.dtype and tensor.dtype.is_floating_point:
-                check_dtypes(first.dtype, tensor)
         device = first.device.type
         if has_autocast(device) and torch.is_autocast_enabled(device):
             with torch.autocast(device, enabled=False):
                 return self(*arguments)
-        if not self.has_kernel(first) or not (self.supports is None or self.supports(arguments)):
+        has_kernel = self.has_kernel(first)
+        if not has_kernel or self.supports is not None:
+            self.checks.check_kinds(arguments)
+        if not has_kernel or not (self.supports is None or self.supports(arguments)):
             return self.naive(**arguments._asdict())
         results = self._run_kernels(arguments)
         return tuple(results) if self.results > 1 else results[0]
@@ -124,6 +137,7 @@ class Operator:
 
         Raises:
             KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
+            InputError: See `gyral.ops.declaration.Checks`.
         """
         first = arguments[self.first]
         if torch.is_autocast_enabled(first.device.type):
@@ -133,9 +147,15 @@ class Operator:
 
     def _run_kernels(self, arguments: Sequence[Value]) -> list[Any]:
         """Do the same as `run`, outside autocast already."""
-        first = arguments[self.first]
-        # without a compiler or another tracer, the dispatcher would only take time
-        if torch.compiler.is_compiling() or is_in_torch_dispatch_mode() or type(first) is not Tensor:
+        # without a compiler, another tracer and subclasses of tensors, the dispatcher would only take time
+        if (
+            torch.compiler.is_compiling()
+            or is_in_torch_dispatch_mode()
+            or not PLAIN.issuperset(map(type, arguments))
+            or (self.has_lists and self._has_subclass(arguments))
+        ):
+            if not torch.compiler.is_compiling():
+                register(self.flops)
             results = []
             for tensor in self.forward_operator(*arguments)[: self.results]:
                 results.append(None if tensor.dim() == 0 else tensor)
@@ -144,6 +164,10 @@ class Operator:
             return self._run(arguments)[0]
         sizes = self.sizes(arguments)
         return list(apply_function(_Function, self, sizes, False, *_flatten(arguments, sizes)))
+
+    def _has_subclass(self, arguments: Sequence[Value]) -> bool:
+        """Return whether a tensor in a list is of a subclass."""
+        return any(not PLAIN.issuperset(map(type, value)) for value in arguments if isinstance(value, list))
 
     def unsupported_reason(self, tensor: Tensor) -> str | None:
         """Return the reason why no kernel supports the device and dtype of a tensor, or None if one does."""
@@ -167,26 +191,27 @@ class Operator:
         given = self.kernels.get(tensor.device.type), tensor.device, tensor.dtype
         return is_ready_as_constant(*given) if torch.compiler.is_compiling() else is_ready(*given)
 
-    def prepare(self, given: Sequence[Value]) -> tuple[Any, Any]:
+    def prepare(self, given: Sequence[Value], is_fake: bool = False) -> tuple[Any, Any]:
         """Return the module of kernels and the named tuple of the arguments.
+
+        Args:
+            given: The arguments, in order.
+            is_fake: Whether tensors have no values, and may have symbols as sizes: their shapes are checked later.
 
         Raises:
             KernelUnavailableError: There are no kernels.
+            InputError: See `gyral.ops.declaration.Checks`.
         """
+        if is_fake:
+            self.checks.check_kinds(given)
+            arguments = tree_map_only(Tensor, Tensor.contiguous, self.Arguments._make(given))
+        else:
+            arguments = self.checks.prepare(given)
         tensor = given[self.first]
         kernels = load_or_reason(self.kernels.get(tensor.device.type), tensor.device, tensor.dtype)
         if isinstance(kernels, str):
             raise KernelUnavailableError(kernels)
-        arguments = list(given)
-        for index in self.tensors:
-            value = arguments[index]
-            if value is not None and not value.is_contiguous():
-                arguments[index] = value.contiguous()
-        if self.has_lists:
-            for index, value in enumerate(arguments):
-                if isinstance(value, list):
-                    arguments[index] = [item.contiguous() if isinstance(item, Tensor) else item for item in value]
-        return kernels, self.Arguments._make(arguments)
+        return kernels, arguments
 
     def _run(self, given: Sequence[Value]) -> tuple[list[Any], list[Any]]:
         """Return the results and the saved tensors, any of them None."""
@@ -199,7 +224,7 @@ class Operator:
         return _as_tensors([*results, *saved])
 
     def _fake(self, *given: Value) -> list[Tensor]:
-        kernels, arguments = self.prepare(given)
+        kernels, arguments = self.prepare(given, is_fake=True)
         results, saved = kernels.allocate(arguments)
         return _as_tensors([*results, *saved])
 
@@ -228,11 +253,14 @@ class Operator:
         sizes = self.sizes(given)
         needed = needs if sizes is None else [_any(value) for value in _unflatten(needs, sizes)]
         # a tensor without dimensions stands for None, see `_as_tensors`
-        values = (
+        results, saved = (
             [None if tensor is None or tensor.dim() == 0 else tensor.contiguous() for tensor in tensors]
-            for tensors in (results, saved, gradients)
+            for tensors in (results, saved)
         )
-        found = kernels.backward(arguments, *values, dict(zip(fields, needed, strict=True)))
+        given_gradients = [
+            None if tensor is None or tensor.dim() == 0 else in_memory("a gradient", tensor) for tensor in gradients
+        ]
+        found = kernels.backward(arguments, results, saved, given_gradients, dict(zip(fields, needed, strict=True)))
         flat: Sequence[Tensor | None] = _flatten([found.get(name) for name in fields], sizes)
         return flat
 
@@ -415,28 +443,11 @@ def has_gradient(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
-def check_dtypes(dtype: torch.dtype, *tensors: Tensor | None) -> None:
-    """Check that inputs and states have the dtype of the parameters.
-
-    Raises:
-        TypeError: A tensor has another dtype.
-    """
-    for tensor in tensors:
-        if tensor is not None and tensor.dtype != dtype:
-            raise TypeError(f"inputs and states must have the dtype of the parameters, {dtype}, not {tensor.dtype}")
-
-
 def cast_for_autocast(dtype: torch.dtype, *tensors: Tensor | None) -> tuple[Any, ...]:
-    """Return inputs and states in the dtype of the parameters under autocast; otherwise check that they have it.
-
-    Raises:
-        TypeError: A tensor has another dtype.
-    """
+    """Return inputs and states in the dtype of the parameters if autocast is on, else as they are."""
     for tensor in tensors:
-        if tensor is not None and tensor.dtype != dtype:
-            if torch.is_autocast_enabled(tensor.device.type):
-                return tuple([None if tensor is None else tensor.to(dtype) for tensor in tensors])
-            check_dtypes(dtype, tensor)
+        if tensor is not None and tensor.dtype != dtype and torch.is_autocast_enabled(tensor.device.type):
+            return tuple([None if each is None else each.to(dtype) for each in tensors])
     return tensors
 
 
@@ -456,13 +467,11 @@ def _schema(signature: inspect.Signature) -> str:
     return schema.partition("(")[2].rpartition(") ->")[0]
 
 
-def _find_tensors(hints: dict[str, Any]) -> tuple[list[int], bool]:
-    """Return the indices of the tensors, first of one that is never None, and whether some arguments are lists."""
-    hints.pop("return")
-    kinds = list(hints.values())
-    first = kinds.index(Tensor)
-    others = [index for index, kind in enumerate(kinds) if Tensor in (kind, *typing.get_args(kind)) and index != first]
-    return [first, *others], any(typing.get_origin(kind) is list for kind in kinds)
+def _find_tensors(hints: Sequence[Any]) -> list[int]:
+    """Return the indices of the tensors among arguments of these types, first of one that is never None."""
+    first = hints.index(Tensor)
+    others = [index for index, hint in enumerate(hints) if Tensor in (hint, *typing.get_args(hint)) and index != first]
+    return [first, *others]
 
 
 def _any(value: Any) -> bool:

@@ -7,7 +7,15 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from gyral.ops.compiler import is_traced
-from gyral.ops.native import products
+from gyral.ops.native import library
+
+# Products of long matrices, with a row for each step and sequence, and small ones: products.cpp on a CPU. Libraries of
+# linear algebra do not reach the processor's speed for matrices as narrow as these, least of all on processors of
+# another maker.
+PRODUCTS = library.Kernel(library.SOURCES / "native" / "products.cpp")
+LARGEST = (
+    2**19
+)  # bytes of the small matrix; for larger ones, which do not stay in the cache, torch is as fast or faster
 
 
 def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -44,8 +52,8 @@ def project_backward(
     rows = grad_parts.flatten(0, 1)
     dtype = rows.dtype
     return {
-        "x": cast(products.multiply(rows, cast(w_ih, dtype)).view(x.shape), x.dtype) if needs["x"] else None,
-        "w_ih": cast(products.sum_outer(rows, cast(x.flatten(0, 1), dtype)), w_ih.dtype),
+        "x": cast(multiply(rows, cast(w_ih, dtype)).view(x.shape), x.dtype) if needs["x"] else None,
+        "w_ih": cast(sum_outer(rows, cast(x.flatten(0, 1), dtype)), w_ih.dtype),
         "b": None if b is None else rows.sum(0),
     }
 
@@ -75,7 +83,7 @@ def recurrent_gradient(
         grad_products[begins] = 0.0
     gradient = grad_products[0].T @ h0
     if grad_products.shape[0] > 1:
-        gradient += products.sum_outer(grad_products[1:].flatten(0, 1), outputs[:-1].flatten(0, 1))
+        gradient += sum_outer(grad_products[1:].flatten(0, 1), outputs[:-1].flatten(0, 1))
     if starts is not None:
         grad_products[begins] = apart
         if fresh is not None:
@@ -174,3 +182,51 @@ def reverse_starts(starts: Tensor, lengths: Tensor | None) -> Tensor:
     step, where the backward direction reads the state passed in.
     """
     return shift(torch.zeros_like(starts[0]), reverse(starts, lengths))
+
+
+def multiply(rows: Tensor, weight: Tensor) -> Tensor:
+    """Return rows · weight (M, N).
+
+    Args:
+        rows: (M, K), whose last dimension is contiguous.
+        weight: (K, N), contiguous.
+    """
+    if not _is_supported(weight):
+        return rows @ weight
+    found = rows.new_empty(rows.shape[0], weight.shape[1])
+    _run_products(False, rows, weight, found)
+    return found
+
+
+def sum_outer(gradients: Tensor, rows: Tensor) -> Tensor:
+    """Return gradientsᵀ · rows (N, K), the sum of the outer products of the rows.
+
+    Args:
+        gradients: (M, N), whose last dimension is contiguous.
+        rows: (M, K), likewise.
+    """
+    found = rows.new_empty(gradients.shape[1], rows.shape[1])
+    if not _is_supported(found) or rows.shape[0] == 0:
+        return torch.mm(gradients.T, rows, out=found)
+    _run_products(True, rows, found, gradients)
+    return found
+
+
+def _is_supported(matrix: Tensor) -> bool:
+    is_small = matrix.device.type == "cpu" and matrix.dtype in library.DTYPES and matrix.nbytes <= LARGEST
+    return is_small and not isinstance(library.load_or_reason(PRODUCTS.source), str)
+
+
+def _run_products(backward: bool, rows: Tensor, weight: Tensor, results: Tensor) -> None:
+    PRODUCTS.run(  # with addresses, because rows may have gaps between them
+        backward=backward,
+        dtype=rows.dtype,
+        batch=rows.shape[0],
+        depth=rows.shape[1],
+        columns=results.shape[1],
+        rows_stride=rows.stride(0),
+        results_stride=results.stride(0),
+        rows=rows.data_ptr(),
+        weight=weight.data_ptr(),
+        results=results.data_ptr(),
+    )

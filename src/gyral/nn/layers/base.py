@@ -15,11 +15,12 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_on
 from gyral import cells
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.inputs import StepInputs
+from gyral.cells.masks import first_parameter
 from gyral.cells.torch_layer import TorchLayerCell
 from gyral.core.checks import check_boolean
 from gyral.core.errors import InputError, OptionError, UserError, suggest_name
 from gyral.core.signatures import is_open
-from gyral.nn.arguments import check_state, map_leaves
+from gyral.nn.arguments import check_like, check_state, map_leaves
 from gyral.nn.layers.docstrings import complete_docstring
 from gyral.nn.recurrent import RecurrentBase
 from gyral.nn.tracing import is_symbolic, record_call
@@ -187,8 +188,9 @@ class Layer(RecurrentBase):
 
         Raises:
             OptionError: The backend does not support the cell on this device.
-            InputError: Inputs, state, lengths or starts have another shape, or inputs or state another dtype than the
-                parameters, outside autocast; lengths are not in [0, T]; or an edge comes from before the first step.
+            InputError: Inputs, state, lengths or starts have another shape, or inputs or state another device or dtype
+                than the parameters, outside autocast, or a tensor is not dense; lengths are not in [0, T]; or an edge
+                comes from before the first step.
             UserError: torch exports a layer that is called on a `PackedSequence`; or see `gyral.nn.hooks.refuse_hooks`.
             TypeError: There are no inputs, or two arguments for the inputs or the state.
         """
@@ -210,6 +212,7 @@ class Layer(RecurrentBase):
     def _run_unbatched(self, values: Tensor, inputs: Any, state: Any, lengths: Any, starts: Any) -> tuple[Tensor, Any]:
         if lengths is not None:
             raise InputError("lengths need inputs with a batch dimension")
+        check_like("inputs", values, first_parameter(self.cells[0]))
         if values.shape[1] != self.input_size:
             width = self.input_size
             raise InputError(f"inputs have shape {tuple(values.shape)}, must have (T, B, {width}) or (T, {width})")

@@ -3,17 +3,34 @@
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from gyral.ops.block_scan import naive
 from gyral.ops.block_scan.naive import step
+from gyral.ops.declaration import check_shape
 from gyral.ops.native.kernels import Kernels, like
 from gyral.ops.operator import Operator
 
 __all__ = ["block_scan", "step"]
 
 
+def shapes(a: Any) -> None:
+    """Check the shapes; see `gyral.ops.declaration.Checks`."""
+    steps, batch, size, _ = check_shape("change", a.change, *a.change.shape[:2], "N", "b")
+    check_shape("values", a.values, steps, batch, size)
+    check_shape("h0", a.h0, batch, size)
+    check_shape("is_first", a.is_first, steps, batch)
+
+
 def sizes(a: Any) -> dict[str, int]:
     """Return the numbers that the kernel takes."""
     return dict(zip(("steps", "batch", "size", "block"), a.change.shape, strict=True))
+
+
+def products(a: Any) -> tuple[int, int]:
+    """Return the operations of products, one of A_t and h at each step; see `gyral.ops.declaration.formulas_of`."""
+    size, block = a.change.shape[2:]
+    return 0, 2 * len(a.change) * len(a.h0) * -(-size // block) * block**2
 
 
 KERNELS = Kernels(
@@ -23,4 +40,6 @@ KERNELS = Kernels(
     states={"h0": "final"},
     gradients={"change": like("change")},
 )
-block_scan = Operator(naive.block_scan, {"cpu": KERNELS})
+block_scan = Operator(
+    naive.block_scan, {"cpu": KERNELS}, shapes=shapes, dtypes={"is_first": torch.bool}, products=products
+)

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.ops.channel_scan import naive
+from gyral.ops.declaration import check_shape
 from gyral.ops.native.kernels import Kernels, before_chunks, like
 from gyral.ops.operator import Operator
 
@@ -19,6 +20,14 @@ __all__ = ["channel_scan"]
 
 CHUNK = 32  # steps between the states that are kept
 TILE = 16  # channels of a tile; the kernel has the same number
+
+
+def shapes(a: Any) -> None:
+    """Check the shapes; see `gyral.ops.declaration.Checks`."""
+    _, batch, channels = check_shape("x", a.x, *a.x.shape[:2], "N")
+    *_, size = check_shape("decay", a.decay, 2, channels, "P")
+    check_shape("readout", a.readout, 2, channels, size)
+    check_shape("h0", a.h0, batch, 2, channels, size)
 
 
 def sizes(a: Any) -> dict[str, int]:
@@ -54,4 +63,4 @@ KERNELS = Kernels(
     sums=("decay", "readout"),
     layouts=dict.fromkeys(("decay", "readout", "h0"), (pack, unpack)),
 )
-channel_scan = Operator(naive.channel_scan, {"cpu": KERNELS})
+channel_scan = Operator(naive.channel_scan, {"cpu": KERNELS}, shapes=shapes)

@@ -13,13 +13,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gyral.core.checks import check_integer
+from gyral.core.errors import InputError
 from gyral.ops.convolution import naive
 from gyral.ops.convolution.naive import head_of_channel
+from gyral.ops.declaration import check_shape
 from gyral.ops.native.kernels import Kernels, like
 from gyral.ops.operator import Operator
 from gyral.ops.sequences import is_finite, reachable_since
 
 __all__ = ["convolution", "head_of_channel", "unsupported_reason", "window"]
+
+
+def shapes(a: Any) -> None:
+    """Check the shapes and options; see `gyral.ops.declaration.Checks`."""
+    steps, batch, channels = check_shape("values", a.values, *a.values.shape[:2], "N")
+    leading = () if a.weights.dim() == 2 else (steps, batch)
+    *_, heads, kernel = check_shape("weights", a.weights, *leading, "H", "K")
+    if heads > channels:
+        raise InputError(f"weights have {heads} heads, must have at most {channels}, the channels of values")
+    if a.history is not None:  # it may be empty
+        check_shape("history", a.history, batch, a.history.shape[1] if a.history.dim() == 3 else "P", channels)
+    if a.mask is not None and not leading:
+        raise InputError("mask must be None for constant weights")
+    check_shape("mask", a.mask, steps, batch, heads, kernel)
+    if a.back is not None:
+        check_integer("back", a.back, minimum=0, maximum=kernel - 1)
 
 
 def sizes(a: Any) -> dict[str, Any]:
@@ -80,7 +99,7 @@ KERNELS = ConvolutionKernels(
     results={"outputs": like("values")},
     gradients={"values": like("values"), "history": like("history"), "weights": weight_gradient},
 )
-convolution = Operator(naive.convolution, {"cpu": KERNELS}, supports=supports)
+convolution = Operator(naive.convolution, {"cpu": KERNELS}, supports=supports, shapes=shapes)
 unsupported_reason = convolution.unsupported_reason
 
 

@@ -16,6 +16,8 @@ rule with rate β; without r it is linear attention.
 from pathlib import Path
 from typing import Any
 
+from gyral.core.errors import InputError
+from gyral.ops.declaration import check_shape, product
 from gyral.ops.delta import naive
 from gyral.ops.delta.naive import delta_step, to_unit
 from gyral.ops.native.kernels import Kernels, before_chunks, like
@@ -43,6 +45,21 @@ def chunk_size(a: Any) -> int:
     return max(1, count // int(a.v.shape[2]))
 
 
+def shapes(a: Any) -> None:
+    """Check the shapes; see `gyral.ops.declaration.Checks`."""
+    steps, batch, groups, key = check_shape("q", a.q, *a.q.shape[:2], "G", "K")
+    _, _, micro, *_ = check_shape("k", a.k, steps, batch, "n", groups, key)
+    *_, heads, value = check_shape("v", a.v, steps, batch, micro, "H", "V")
+    if heads % groups:
+        raise InputError(f"q has {groups} heads, must have a divisor of the {heads} heads of v")
+    check_shape("s0", a.s0, batch, heads, key, value)
+    if a.decay is not None:
+        check_shape("decay", a.decay, steps, batch, heads, *([key] if a.decay.dim() == 4 else []))
+    if a.erase is not None:
+        check_shape("erase", a.erase, steps, batch, micro, groups, *([key] if a.erase.dim() == 5 else []))
+    check_shape("write", a.write, steps, batch, micro, heads)
+
+
 def sizes(a: Any) -> dict[str, int]:
     """Return the numbers that the kernel takes."""
     steps, batch, micro, heads, value = a.v.shape
@@ -61,6 +78,15 @@ def sizes(a: Any) -> dict[str, int]:
     }
 
 
+def products(a: Any) -> tuple[int, int]:
+    """Return the operations of products, those of `delta_step`; see `gyral.ops.declaration.formulas_of`.
+
+    The chunks of kernels have others, which depend on their size.
+    """
+    reads = 1 if a.erase is None else 1 + a.k.shape[2]
+    return 0, reads * product(len(a.q), a.s0)
+
+
 KERNELS = Kernels(
     Path(__file__).with_name("delta.cpp"),
     sizes=sizes,
@@ -69,4 +95,6 @@ KERNELS = Kernels(
     states={"s0": "final"},
     gradients={name: like(name) for name in ("q", "k", "v", "decay", "erase", "write")},
 )
-delta_scan = Operator(naive.delta_scan, {"cpu": KERNELS, "cuda": "gyral.ops.delta.fla"})
+delta_scan = Operator(
+    naive.delta_scan, {"cpu": KERNELS, "cuda": "gyral.ops.delta.fla"}, shapes=shapes, products=products
+)

@@ -7,17 +7,66 @@ All fast subcells share a state: one updates it after the other, and the next st
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from gyral.core.errors import InputError
+from gyral.ops import gated, rum
+from gyral.ops.declaration import check_shape, product
 from gyral.ops.fast_slow import naive
 from gyral.ops.gated.naive import State
 from gyral.ops.operator import Operator, cast_for_autocast
 
 __all__ = ["SubCell", "fast_slow", "unsupported_reason"]
 
-OPERATOR = Operator(naive.fast_slow, {"cpu": "gyral.ops.fast_slow.cpu"}, constant=1)
+
+def shapes(a: Any) -> None:
+    """Check the shapes and options; see `gyral.ops.declaration.Checks`."""
+    steps, batch, inputs = check_shape("x", a.x, *a.x.shape[:2], "X")
+    kinds, activations, count = a.kinds.split(), a.activations.split(), len(a.units)
+    lengths = {
+        name: len(getattr(a, name)) for name in ("weights", "states", "masks", "units", "chunks", "etas", "epsilons")
+    }
+    lengths |= {"kinds": len(kinds), "activations": len(activations)}
+    for name, found in lengths.items():
+        expected = 4 if name == "states" else count * (4 if name in ("weights", "masks") else 1)
+        if count < 3 or found != expected:
+            raise InputError(f"{name} has {found} entries, must have {max(expected, 3)}")
+    _, fast = check_shape("states[0]", a.states[0], batch, "N")
+    _, slow = check_shape("states[2]", a.states[2], batch, "N")
+    for index, kind in enumerate(kinds):
+        w_ih, b, w_hh, extra = a.weights[4 * index : 4 * index + 4]
+        factors, keep, keep_cell_state, drop = a.masks[4 * index : 4 * index + 4]
+        own, cell_state = (slow, a.states[3]) if index == naive.SLOW else (fast, a.states[1])
+        width = (inputs, fast, slow)[index] if index <= naive.SLOW + 1 else w_ih.shape[-1]
+        given = SimpleNamespace(kind=kind, w_ih=w_ih, b=b, w_hh=w_hh, extra=extra, norms=extra, units=a.units[index])
+        given.chunk, given.activation = a.chunks[index], activations[index]
+        if kind == "rum":
+            rum.check_weights(given, width, own)
+            check_shape("b", b, len(w_ih))
+        else:
+            gated.check_weights(given, width)
+            check_shape("w_hh", w_hh, len(w_ih), own)
+            check_shape("cell state", cell_state, batch, own)
+            if cell_state is None and "lstm" in kind:
+                raise InputError(f"the state of {kind} must have a cell state")
+        if index <= naive.SLOW + 1:
+            check_shape("factors", factors, steps, batch, width)
+        gated.check_zoneout("keep", keep, steps, batch, own)
+        gated.check_zoneout("keep_cell_state", keep_cell_state, steps, batch, own)
+        check_shape("drop", drop, batch, own)
+
+
+def products(a: Any) -> tuple[int, int]:
+    """Return the operations of products, from the fourth subcell on without inputs; see `gyral.ops.declaration`."""
+    rows, (first, *others) = len(a.x) * a.x.shape[1], a.weights[::4]
+    recurrent = a.weights[2::4]
+    return product(rows, first), sum(product(rows, each) for each in (*others[: naive.SLOW + 1], *recurrent))
+
+
+OPERATOR = Operator(naive.fast_slow, {"cpu": "gyral.ops.fast_slow.cpu"}, constant=1, shapes=shapes, products=products)
 unsupported_reason = OPERATOR.unsupported_reason
 
 
@@ -72,7 +121,7 @@ def fast_slow(
 
     Raises:
         KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
-        TypeError: Inputs or states have another dtype than the parameters, outside autocast.
+        InputError: See `gyral.ops.declaration.Checks`.
     """
     x, *states = cast_for_autocast(subcells[0].w_hh.dtype, x, *fast, *slow)
     outputs, hidden, cell_state, slow_hidden, slow_cell_state, cosines = OPERATOR.run(

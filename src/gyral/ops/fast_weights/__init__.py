@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gyral.core.checks import check_choice, check_integer
+from gyral.core.errors import InputError
+from gyral.ops.declaration import check_shape, product, projection
 from gyral.ops.fast_weights import naive
-from gyral.ops.native.kernels import before_chunks, like
+from gyral.ops.native.kernels import ProjectedKernels, before_chunks, like, rows
 from gyral.ops.operator import Operator, cast_for_autocast, has_gradient
-from gyral.ops.projected import ProjectedKernels, rows
 from gyral.ops.sequences import recurrent_gradient, split_keep
 
 __all__ = ["KINDS", "fast_weights", "unsupported_reason"]
@@ -25,6 +27,25 @@ PADDING = 16  # rows of matrices in `memories` are padded to at most a multiple 
 def chunk_size(kind: str, size: int) -> int:
     """Return the number of steps after which A is stored."""
     return 16 if kind == "weinet" else max(32, size // 2)
+
+
+def shapes(a: Any) -> None:
+    """Check the shapes and options; see `gyral.ops.declaration.Checks`."""
+    steps, batch, inputs = check_shape("x", a.x, *a.x.shape[:2], "X")
+    check_choice("kind", a.kind, KINDS)
+    is_weinet = a.kind == "weinet"
+    _, size = check_shape("h0", a.h0, batch, "N")
+    check_shape("a0", a.a0, batch, size, size)
+    parts, products = (7 * size, 4 * size) if is_weinet else (size, size)
+    check_shape("w_ih", a.w_ih, parts, inputs)
+    check_shape("b", a.b, parts)
+    check_shape("w_hh", a.w_hh, products, size)
+    check_shape("norm", a.norm, 2, size)
+    if a.norm is None and not is_weinet:
+        raise InputError(f"norm is None, must be gain and bias (2, {size}) for fast weights")
+    check_shape("keep", a.keep, *(() if a.keep is None or a.keep.dim() == 0 else (steps, batch, size)))
+    check_shape("drop", a.drop, batch, size)
+    check_integer("inner_steps", a.inner_steps, minimum=int(not is_weinet))
 
 
 def sizes(a: Any) -> dict[str, Any]:
@@ -44,6 +65,13 @@ def sizes(a: Any) -> dict[str, Any]:
         "a0": a.a0 if a.a0.any() else None,  # most sequences start from zeros, which need not be read
         "decays": (a.decay ** torch.arange(chunk + 1, dtype=torch.float64)).to(a.x.dtype),
     }
+
+
+def products(a: Any) -> tuple[int, int]:
+    """Return the operations of products; see `gyral.ops.declaration.formulas_of`."""
+    rows, reads = len(a.x) * len(a.h0), 1 if a.kind == "weinet" else a.inner_steps
+    # the outer product that is added to A, and the reads of A
+    return projection(a), product(rows, a.w_hh) + (1 + reads) * product(rows, a.a0[0])
 
 
 def memories(a: Any) -> Tensor | None:
@@ -74,7 +102,7 @@ KERNELS = FastWeightsKernels(
     sums=("b", "norm"),
     optional=("outputs", "final_memory", "a0"),
 )
-OPERATOR = Operator(naive.fast_weights, {"cpu": KERNELS})
+OPERATOR = Operator(naive.fast_weights, {"cpu": KERNELS}, shapes=shapes, products=products)
 unsupported_reason = OPERATOR.unsupported_reason
 
 
@@ -120,7 +148,7 @@ def fast_weights(
 
     Raises:
         KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
-        TypeError: Inputs or states have another dtype than the parameters, outside autocast.
+        InputError: See `gyral.ops.declaration.Checks`.
         ValueError: Fast weights have no inner step.
     """
     if kind != "weinet" and inner_steps < 1:

@@ -10,11 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gyral.core.checks import check_choice, check_integer
+from gyral.core.errors import InputError
+from gyral.ops.declaration import check_shape, product, projection
 from gyral.ops.gated import naive
 from gyral.ops.gated.naive import join_biases
-from gyral.ops.native.kernels import like
+from gyral.ops.native.kernels import ProjectedKernels, like, rows
 from gyral.ops.operator import Operator, cast_for_autocast
-from gyral.ops.projected import ProjectedKernels, rows
 from gyral.ops.sequences import recurrent_gradient, split_keep
 
 __all__ = ["KINDS", "gated", "has_kernel", "unsupported_reason"]
@@ -22,6 +24,57 @@ __all__ = ["KINDS", "gated", "has_kernel", "unsupported_reason"]
 KINDS = tuple(naive.EQUATIONS)  # in the order of gated.hpp
 # Kinds whose last N columns of the product are not only added to the last columns of P_t; backward needs them.
 KEEPS_PRODUCT = ("goru", "normalized_goru", "gru")
+# G and the numbers in `extra`, in multiples of N.
+GATES = {"modrelu": 1, "complex_modrelu": 2, "rnn_tanh": 1, "rnn_relu": 1, "goru": 3, "normalized_goru": 3, "gru": 3}
+EXTRA = {"modrelu": 1, "complex_modrelu": 1, "goru": 1, "normalized_goru": 5, "gru": 1, "normalized_lstm": 10}
+NEEDS_EXTRA = EXTRA.keys() - {"gru"}
+
+
+def shapes(a: Any) -> None:
+    """Check the shapes and options; see `gyral.ops.declaration.Checks`."""
+    steps, batch, inputs = check_shape("x", a.x, *a.x.shape[:2], "X")
+    size, rows = check_weights(a, inputs)
+    if a.partner is not None:
+        if a.kind not in ("modrelu", "complex_modrelu"):
+            raise InputError(f"partner must be None: {a.kind} has dense recurrent weights")
+        layers, _ = check_shape("partner", a.partner, "L", a.units)
+        if layers == 0:
+            raise InputError("partner has no layers, must have at least one")
+        check_shape("w_hh", a.w_hh, 2, layers, size)
+    else:
+        check_shape("w_hh", a.w_hh, rows, size)
+    check_shape("h0", a.h0, batch, size)
+    check_shape("fresh", a.fresh, size)
+    check_shape("drop", a.drop, batch, size)
+    check_zoneout("keep", a.keep, steps, batch, size)
+    check_zoneout("keep_cell_state", a.keep_cell_state, steps, batch, a.units)
+    if (a.c0 is not None) != ("lstm" in a.kind):
+        raise InputError(f"c0 must {'not ' if a.c0 is None else ''}be None for {a.kind}")
+    check_shape("c0", a.c0, batch, a.units)
+    check_shape("b_hh", a.b_hh, rows)
+    if a.b_hh is not None and a.kind not in ("gru", "lstm", "rnn_tanh", "rnn_relu"):
+        raise InputError(f"b_hh must be None: {a.kind} has one bias")
+
+
+def check_weights(a: Any, inputs: int) -> tuple[int, int]:
+    """Check options, input weights, bias and extra parameters of a recurrence with X inputs; return H and G."""
+    check_choice("kind", a.kind, KINDS)
+    units = check_integer("units", a.units)
+    check_integer("chunk", a.chunk, maximum=units)
+    rows = GATES.get(a.kind, 4) * units + (2 * -(-units // a.chunk) if a.kind == "on_lstm" else 0)
+    check_shape("w_ih", a.w_ih, rows, inputs)
+    check_shape("b", a.b, rows)
+    if a.kind in NEEDS_EXTRA and a.extra is None:
+        raise InputError(f"extra is None, must have {EXTRA[a.kind]} · {units} numbers for {a.kind}")
+    if a.kind not in EXTRA and a.extra is not None:
+        raise InputError(f"extra must be None for {a.kind}")
+    check_shape("extra", a.extra, EXTRA.get(a.kind, 0) * units)
+    return (2 if a.kind == "complex_modrelu" else 1) * units, rows
+
+
+def check_zoneout(name: str, keep: Tensor | None, *shape: int) -> None:
+    """Check zoneout, a mask or a probability ()."""
+    check_shape(name, keep, *(shape if keep is not None and keep.dim() > 0 else ()))
 
 
 def sizes(a: Any) -> dict[str, Any]:
@@ -50,6 +103,11 @@ def sizes(a: Any) -> dict[str, Any]:
         "fresh": a.h0.new_zeros(hidden_size) if resets_to_zero else a.fresh,
         "fresh_cell_state": None if a.starts is None or a.c0 is None else a.c0.new_zeros(a.c0.shape[1]),
     }
+
+
+def products(a: Any) -> tuple[int, int]:
+    """Return the operations of products; see `gyral.ops.declaration.formulas_of`."""
+    return projection(a), product(len(a.x) * len(a.h0), a.w_hh) if a.partner is None else 0
 
 
 def joined(a: Any) -> Any:
@@ -102,7 +160,14 @@ KERNELS = GatedKernels(
     gradients={"w_hh": rotations_gradient},
     sums=("extra", "fresh"),
 )
-OPERATOR = Operator(naive.gated, {"cpu": KERNELS})
+OPERATOR = Operator(
+    naive.gated,
+    {"cpu": KERNELS},
+    shapes=shapes,
+    dtypes={"partner": torch.int64},
+    limits={"partner": lambda a: a.units},
+    products=products,
+)
 has_kernel, unsupported_reason = OPERATOR.has_kernel, OPERATOR.unsupported_reason
 
 
@@ -162,7 +227,7 @@ def gated(
 
     Raises:
         KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
-        TypeError: Inputs or states have another dtype than the parameters, outside autocast.
+        InputError: See `gyral.ops.declaration.Checks`.
     """
     x, h0, c0 = cast_for_autocast(w_hh.dtype, x, h0, c0)
     fresh = None if starts is None else fresh

@@ -20,17 +20,40 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gyral.core.checks import check_integer
+from gyral.core.errors import InputError
+from gyral.ops.declaration import check_shape, product, projection
 from gyral.ops.graph_gru import naive
 from gyral.ops.graph_gru.naive import latest
+from gyral.ops.native.kernels import ProjectedKernels, rows
 from gyral.ops.operator import Operator, cast_for_autocast
-from gyral.ops.projected import ProjectedKernels, rows
 from gyral.ops.sequences import reachable_since
 
 __all__ = ["graph_gru", "latest", "unsupported_reason"]
 
 
-def sizes(a: Any) -> dict[str, int]:
-    """Return the numbers that the kernel takes."""
+def shapes(a: Any) -> None:
+    """Check the shapes and options; see `gyral.ops.declaration.Checks`."""
+    steps, batch, inputs = check_shape("x", a.x, *a.x.shape[:2], "X")
+    *_, units = check_shape("memory", a.memory, batch, "C", "N")
+    check_shape("w_ih", a.w_ih, 3 * units, inputs)
+    check_shape("b", a.b, 3 * units)
+    check_shape("since", a.since, steps, batch)
+    check_integer("first_size", a.first_size, maximum=units)
+    check_integer("capacity", a.capacity)
+    if a.edge_size is None and (a.linked or a.first_size != units):
+        raise InputError(f"edge_size is None: first_size must be {units}, and linked False")
+    gathered = a.first_size
+    if a.earlier is not None:
+        *_, types, _ = check_shape("earlier", a.earlier, steps, batch, "E", a.earlier.shape[-1])
+        gathered += types * (units if a.edge_size is None else check_integer("edge_size", a.edge_size))
+        if a.edge_size is not None and gathered != units:
+            raise InputError(f"edge_size must be such that all slices have {units} units, not {gathered}")
+    check_shape("w_hh", a.w_hh, 3 * units, gathered)
+
+
+def sizes(a: Any) -> dict[str, Any]:
+    """Return the numbers that the kernel takes, and the steps that it can reach."""
     steps, batch, _ = a.x.shape
     past, units = a.memory.shape[1:]
     edge_types, edge_slots = (0, 0) if a.earlier is None else a.earlier.shape[2:]
@@ -44,7 +67,13 @@ def sizes(a: Any) -> dict[str, int]:
         "edge_types": edge_types,
         "edge_slots": edge_slots,
         "shared": a.edge_size is None,
+        "since": None if a.since is None else a.since.clamp(min=-past),  # the kernel would read before the memory
     }
+
+
+def products(a: Any) -> tuple[int, int]:
+    """Return the operations of products; see `gyral.ops.declaration.formulas_of`."""
+    return projection(a), product(len(a.x) * len(a.memory), a.w_hh)
 
 
 class GraphKernels(ProjectedKernels):
@@ -71,7 +100,13 @@ KERNELS = GraphKernels(
     kept={"gathered": lambda a: rows(a, a.w_hh.shape[1]), "product": lambda a: rows(a, a.memory.shape[2])},
     optional=("memory", "final_memory"),
 )
-OPERATOR = Operator(naive.graph_gru, {"cpu": KERNELS})
+OPERATOR = Operator(
+    naive.graph_gru,
+    {"cpu": KERNELS},
+    shapes=shapes,
+    dtypes={"earlier": torch.int64, "since": torch.int64},
+    products=products,
+)
 unsupported_reason = OPERATOR.unsupported_reason
 
 
@@ -115,7 +150,7 @@ def graph_gru(
 
     Raises:
         KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
-        TypeError: Inputs or memory have another dtype than the parameters, outside autocast.
+        InputError: See `gyral.ops.declaration.Checks`.
         ValueError: `earlier` has another shape, or there is no `edge_size` for `carry`.
     """
     x, memory = cast_for_autocast(w_hh.dtype, x, memory)

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gyral.core.errors import OptionError
+from gyral.core.checks import check_choice, check_integer
+from gyral.core.errors import InputError, OptionError
+from gyral.ops.declaration import check_shape, product, projection
 from gyral.ops.lie_access import naive
 from gyral.ops.lie_access.naive import MemoryState
-from gyral.ops.native.kernels import like
+from gyral.ops.native.kernels import ProjectedKernels, like, rows
 from gyral.ops.operator import Operator, cast_for_autocast
-from gyral.ops.projected import ProjectedKernels, rows
 
 __all__ = ["MemoryState", "Options", "Weights", "lie_access", "memory_full_error", "unsupported_reason"]
 
@@ -59,6 +60,27 @@ class Options(NamedTuple):
     read_first: bool = False
 
 
+def shapes(a: Any) -> None:
+    """Check the shapes and options; see `gyral.ops.declaration.Checks`."""
+    steps, batch, inputs = check_shape("x", a.x, *a.x.shape[:2], "X")
+    _, capacity, width = check_shape("vectors", a.vectors, batch, "C", "W")
+    check_shape("keys", a.keys, batch, capacity, 2)
+    check_shape("strengths", a.strengths, batch, capacity)
+    check_shape("count", a.count, batch)
+    _, size = check_shape("head_weight", a.head_weight, 13 + width + a.softmax, "N")
+    check_shape("head_bias", a.head_bias, 13 + width + a.softmax)
+    check_shape("w_ih", a.w_ih, 4 * size, inputs)
+    check_shape("b", a.b, 4 * size)
+    check_shape("w", a.w, 4 * size, size + width)
+    check_shape("flat_state", a.flat_state, batch, 2 * size + width + 8)
+    check_shape("fresh", a.fresh, 2 * size + width + 8)
+    check_shape("write", a.write, steps, batch)
+    if a.starts is not None and a.fresh is None:
+        raise InputError("fresh is None, must be a state where there are starts")
+    check_choice("group", a.group, FUSED_GROUPS)
+    check_integer("forget", a.forget, minimum=0, maximum=capacity)
+
+
 def sizes(a: Any) -> dict[str, Any]:
     """Return the numbers that the kernel takes, and the filled slots."""
     (steps, batch, _), (_, capacity, width) = a.x.shape, a.vectors.shape
@@ -80,6 +102,12 @@ def new_log(a: Any) -> Tensor:
     Its rows are both coordinates of the keys, strengths, and the elements of the vectors.
     """
     return a.x.new_empty(a.x.shape[1], 3 + a.vectors.shape[2], a.x.shape[0] + a.vectors.shape[1] + SLACK)
+
+
+def products(a: Any) -> tuple[int, int]:
+    """Return the operations of products, with reads of all slots; see `gyral.ops.declaration.formulas_of`."""
+    rows = len(a.x) * len(a.keys)
+    return projection(a), sum(product(rows, each) for each in (a.w, a.head_weight, a.vectors[0]))
 
 
 class LieAccessKernels(ProjectedKernels):
@@ -127,7 +155,14 @@ KERNELS = LieAccessKernels(
     sums=("fresh",),
     optional=("outputs", *(f"{when}{name}" for name in ("keys", "vectors", "strengths") for when in ("", "final_"))),
 )
-OPERATOR = Operator(naive.lie_access, {"cpu": KERNELS}, constant=1)
+OPERATOR = Operator(
+    naive.lie_access,
+    {"cpu": KERNELS},
+    constant=1,
+    shapes=shapes,
+    dtypes={"count": torch.int64, "write": torch.bool},
+    products=products,
+)
 
 
 def unsupported_reason(tensor: Tensor, group: str) -> str | None:
@@ -170,7 +205,7 @@ def lie_access(
 
     Raises:
         KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
-        TypeError: Inputs or states have another dtype than the parameters, outside autocast.
+        InputError: See `gyral.ops.declaration.Checks`.
         UserError: A vector is written to a full memory that forgets nothing.
     """
     hidden_size = weights.w_hh.shape[1]

@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from gyral.core.errors import InputError
+from gyral.ops.declaration import check_shape, product
 from gyral.ops.m2rnn import naive
 from gyral.ops.native.kernels import Kernels, before_chunks, like
 from gyral.ops.operator import Operator
@@ -15,6 +17,18 @@ __all__ = ["m2rnn"]
 
 
 CHUNK = 32  # steps; with the default sizes, the kept memories then take no more space than the projected inputs
+
+
+def shapes(a: Any) -> None:
+    """Check the shapes and options; see `gyral.ops.declaration.Checks`."""
+    steps, batch, groups, key = check_shape("q", a.q, *a.q.shape[:2], "G", "K")
+    check_shape("k", a.k, steps, batch, groups, key)
+    *_, heads, value = check_shape("v", a.v, steps, batch, "H", "V")
+    if heads % groups:
+        raise InputError(f"q has {groups} heads, must have a divisor of the {heads} heads of v")
+    check_shape("forget", a.forget, steps, batch, heads)
+    check_shape("weight", a.weight, heads, value, value)
+    check_shape("s0", a.s0, batch, heads, key, value)
 
 
 def sizes(a: Any) -> dict[str, int | float]:
@@ -33,6 +47,11 @@ def sizes(a: Any) -> dict[str, int | float]:
     }
 
 
+def products(a: Any) -> tuple[int, int]:
+    """Return the operations of products; see `gyral.ops.declaration.formulas_of`."""
+    return 0, product(len(a.q) * len(a.s0) * a.s0.shape[2], a.weight)
+
+
 KERNELS = Kernels(
     Path(__file__).with_name("m2rnn.cpp"),
     sizes=sizes,
@@ -41,4 +60,4 @@ KERNELS = Kernels(
     states={"s0": "final"},
     gradients={"weight": lambda a: a.weight.new_empty(len(a.s0), *a.weight.shape)},
 )
-m2rnn = Operator(naive.m2rnn, {"cpu": KERNELS})
+m2rnn = Operator(naive.m2rnn, {"cpu": KERNELS}, shapes=shapes, products=products)

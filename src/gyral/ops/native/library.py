@@ -359,7 +359,6 @@ class Kernel:
             if value is None:
                 values[index] = 0
             elif type(value) is not int:
-                assert value.is_contiguous(), self.names[index]
                 values[index] = value.data_ptr()
         if None in values:
             missing = [name for name, value in zip(self.names, values, strict=True) if value is None]

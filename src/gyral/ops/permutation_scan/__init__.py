@@ -7,6 +7,7 @@ pairs: N real parts, then N imaginary parts.
 from pathlib import Path
 from typing import Any
 
+from gyral.ops.declaration import check_shape, product
 from gyral.ops.native.kernels import Kernels, like
 from gyral.ops.operator import Operator
 from gyral.ops.permutation_scan import naive
@@ -15,10 +16,29 @@ from gyral.ops.permutation_scan.naive import step
 __all__ = ["permutation_scan", "step"]
 
 
+def shapes(a: Any) -> None:
+    """Check the shapes; see `gyral.ops.declaration.Checks`."""
+    steps, batch, matrices = check_shape("selection", a.selection, *a.selection.shape[:2], "K")
+    _, size, _ = check_shape("dictionary", a.dictionary, matrices, "N", "N")
+    check_shape("dictionary", a.dictionary, matrices, size, size)
+    check_shape("decay", a.decay, steps, batch, 2 * size)
+    check_shape("values", a.values, steps, batch, 2 * size)
+    check_shape("h0", a.h0, batch, 2 * size)
+
+
 def sizes(a: Any) -> dict[str, int]:
     """Return the numbers that the kernel takes."""
     steps, batch, matrices = a.selection.shape
     return {"steps": steps, "batch": batch, "size": a.dictionary.shape[1], "matrices": matrices}
+
+
+def products(a: Any) -> tuple[int, int]:
+    """Return the operations of products at each step; see `gyral.ops.declaration.formulas_of`.
+
+    They are the sum of the matrices of the dictionary, and the product whose gradient is that of the softmax.
+    """
+    rows = len(a.selection) * len(a.h0)
+    return product(rows, a.dictionary), 2 * product(rows, a.dictionary[0])
 
 
 KERNELS = Kernels(
@@ -28,4 +48,4 @@ KERNELS = Kernels(
     states={"h0": "final"},
     sums=("dictionary",),
 )
-permutation_scan = Operator(naive.permutation_scan, {"cpu": KERNELS})
+permutation_scan = Operator(naive.permutation_scan, {"cpu": KERNELS}, shapes=shapes, products=products)

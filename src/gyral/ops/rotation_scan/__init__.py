@@ -9,6 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
+from gyral.core.checks import check_choice
+from gyral.core.errors import InputError
+from gyral.ops.declaration import check_shape, product
 from gyral.ops.native.kernels import Kernels, before_chunks, like
 from gyral.ops.operator import Operator
 from gyral.ops.rotation_scan import naive
@@ -16,6 +19,18 @@ from gyral.ops.rotation_scan.naive import CHUNK, merge, reflect, reflections, sp
 from gyral.ops.rum.naive import ACTIVATIONS
 
 __all__ = ["merge", "reflect", "reflections", "rotation_scan", "split"]
+
+
+def shapes(a: Any) -> None:
+    """Check the shapes and options; see `gyral.ops.declaration.Checks`."""
+    steps, batch = a.parts.shape[:2]
+    _, size = check_shape("h0", a.h0, batch, "N")
+    check_shape("parts", a.parts, steps, batch, 4 * size)
+    _, heads, width, _ = check_shape("memory", a.memory, batch, "H", "d", a.memory.shape[-1])
+    check_shape("memory", a.memory, batch, heads, width, width)
+    if heads * width < size:
+        raise InputError(f"memory has {heads} heads of {width} numbers, must have at least {size} numbers")
+    check_choice("activation", a.activation, tuple(ACTIVATIONS))
 
 
 def sizes(a: Any) -> dict[str, int]:
@@ -30,6 +45,11 @@ def sizes(a: Any) -> dict[str, int]:
         "chunk": CHUNK,
         "activation": list(ACTIVATIONS).index(a.activation),
     }
+
+
+def products(a: Any) -> tuple[int, int]:
+    """Return the operations of products, of R with w₁, w₂ and q_t; see `gyral.ops.declaration.formulas_of`."""
+    return 0, 3 * product(len(a.parts), a.memory)
 
 
 def transpose(memory: Tensor) -> Tensor:
@@ -52,4 +72,4 @@ KERNELS = Kernels(
     states={"memory": "final_memory", "h0": "final_hidden"},
     layouts={"memory": (transpose, lambda memory, _: memory.mT)},
 )
-rotation_scan = Operator(naive.rotation_scan, {"cpu": KERNELS})
+rotation_scan = Operator(naive.rotation_scan, {"cpu": KERNELS}, shapes=shapes, products=products)

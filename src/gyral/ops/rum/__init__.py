@@ -3,15 +3,47 @@
 `rum` runs the kernels of `cpu` or `triton`, which are imported on first use. `naive` computes the same in plain torch.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from gyral.core.checks import check_choice
+from gyral.ops.declaration import check_shape, product, projection
 from gyral.ops.operator import Operator, cast_for_autocast
 from gyral.ops.rum import naive
 
 __all__ = ["rum", "unsupported_reason"]
 
-OPERATOR = Operator(naive.rum, {"cpu": "gyral.ops.rum.cpu", "cuda": "gyral.ops.rum.triton"}, constant=1)
+
+def shapes(a: Any) -> None:
+    """Check the shapes and options; see `gyral.ops.declaration.Checks`."""
+    steps, batch, inputs = check_shape("x", a.x, *a.x.shape[:2], "X")
+    _, size = check_shape("h0", a.h0, batch, "N")
+    check_weights(a, inputs, size)
+    check_shape("b", a.b, len(a.w_ih))
+    check_shape("memory", a.memory, batch, size, size)
+    check_shape("keep", a.keep, *(() if a.keep is None or a.keep.dim() == 0 else (steps, batch, size)))
+
+
+def check_weights(a: Any, inputs: int, size: int) -> None:
+    """Check the option, the weights and the normalizations for X inputs and N units."""
+    gates = 1 + (len(a.w_hh) > size)
+    check_shape("w_hh", a.w_hh, gates * size, size)
+    check_shape("w_ih", a.w_ih, (gates + 1) * size, inputs)
+    check_shape("norms", a.norms, 3, 2, size)
+    check_choice("activation", a.activation, tuple(naive.ACTIVATIONS))
+
+
+def products(a: Any) -> tuple[int, int]:
+    """Return the operations of products; see `gyral.ops.declaration.formulas_of`."""
+    rows = len(a.x) * len(a.h0)
+    # R reads three vectors, and is changed by two outer products
+    return projection(a), product(rows, a.w_hh) + (0 if a.memory is None else 5 * product(rows, a.memory[0]))
+
+
+KERNELS = {"cpu": "gyral.ops.rum.cpu", "cuda": "gyral.ops.rum.triton"}
+OPERATOR = Operator(naive.rum, KERNELS, constant=1, shapes=shapes, products=products)
 unsupported_reason = OPERATOR.unsupported_reason
 
 
@@ -59,7 +91,7 @@ def rum(
 
     Raises:
         KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
-        TypeError: Inputs or states have another dtype than the parameters, outside autocast.
+        InputError: See `gyral.ops.declaration.Checks`.
     """
     device = x.device.type
     product_dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None

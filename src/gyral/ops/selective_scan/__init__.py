@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from gyral.ops.declaration import check_shape
 from gyral.ops.native.kernels import Kernels, before_chunks, like
 from gyral.ops.operator import Operator
 from gyral.ops.selective_scan import naive
@@ -18,6 +19,16 @@ __all__ = ["coefficients", "selective_scan"]
 
 
 CHUNK = 16  # steps between the states that are kept
+
+
+def shapes(a: Any) -> None:
+    """Check the shapes; see `gyral.ops.declaration.Checks`."""
+    steps, batch, channels = check_shape("u", a.u, *a.u.shape[:2], "D")
+    check_shape("delta", a.delta, steps, batch, channels)
+    _, size = check_shape("a", a.a, channels, "N")
+    check_shape("b", a.b, steps, batch, size)
+    check_shape("c", a.c, steps, batch, size)
+    check_shape("h0", a.h0, batch, channels, size)
 
 
 def sizes(a: Any) -> dict[str, int]:
@@ -40,4 +51,4 @@ KERNELS = Kernels(
     sums=("a",),
     layouts=dict.fromkeys(("a", "h0"), (transpose, lambda tensor, _: tensor.mT)),
 )
-selective_scan = Operator(naive.selective_scan, {"cpu": KERNELS})
+selective_scan = Operator(naive.selective_scan, {"cpu": KERNELS}, shapes=shapes)

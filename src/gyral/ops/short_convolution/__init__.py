@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from gyral.core.checks import check_integer
+from gyral.ops.declaration import check_shape
 from gyral.ops.native.kernels import Kernels, like
 from gyral.ops.operator import Operator
 from gyral.ops.sequences import reachable_since
@@ -17,6 +19,16 @@ from gyral.ops.short_convolution import naive
 __all__ = ["short_convolution"]
 
 LONGEST = 32  # weights of a kernel's window
+
+
+def shapes(a: Any) -> None:
+    """Check the shapes and options; see `gyral.ops.declaration.Checks`."""
+    _, batch, channels = check_shape("values", a.values, *a.values.shape[:2], "C")
+    _, kernel = check_shape("weight", a.weight, channels, "K")
+    check_shape("bias", a.bias, channels)
+    check_shape("history", a.history, batch, kernel - 1, channels)
+    check_integer("first", a.first, minimum=0, maximum=channels)
+    check_integer("second", a.second, minimum=0, maximum=channels - a.first)
 
 
 def kernel_sizes(a: Any) -> dict[str, Any]:
@@ -51,7 +63,12 @@ KERNELS = Kernels(
     sums=("weight", "bias"),
     layouts={"weight": (lambda weight: weight.T.contiguous(), lambda weight, _: weight.T)},
 )
-OPERATOR = Operator(naive.short_convolution, {"cpu": KERNELS}, supports=lambda a: a.weight.shape[1] <= LONGEST)
+OPERATOR = Operator(
+    naive.short_convolution,
+    {"cpu": KERNELS},
+    supports=lambda a: a.weight.shape[-1] <= LONGEST,
+    shapes=shapes,
+)
 
 
 def short_convolution(

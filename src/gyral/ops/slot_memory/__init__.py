@@ -8,21 +8,50 @@
 """
 
 import ctypes
+import math
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gyral.ops.native.kernels import like
+from gyral.core.checks import check_choice, check_integer
+from gyral.core.errors import InputError
+from gyral.ops.declaration import check_shape, product, projection
+from gyral.ops.native.kernels import ProjectedKernels, like, rows
 from gyral.ops.operator import Operator, cast_for_autocast, has_gradient
-from gyral.ops.projected import ProjectedKernels, rows
 from gyral.ops.slot_memory import naive
 from gyral.ops.slot_memory.dnc import DNCCodeMemory, DNCMemory
 from gyral.ops.slot_memory.naive import CONTROLLERS, MEMORIES, Memory, flatten, unflatten
 from gyral.ops.slot_memory.ntm import NTMMemory
 
 __all__ = ["DNCCodeMemory", "DNCMemory", "Memory", "NTMMemory", "slot_memory", "unsupported_reason"]
+
+
+def shapes(a: Any) -> None:
+    """Check the shapes and options; see `gyral.ops.declaration.Checks`."""
+    steps, batch, inputs = check_shape("x", a.x, *a.x.shape[:2], "X")
+    check_choice("memory", a.memory, tuple(MEMORIES))
+    check_choice("controller", a.controller, CONTROLLERS)
+    kind = MEMORIES[a.memory]
+    if len(a.sizes) != len(kind._fields):
+        raise InputError(f"sizes has {len(a.sizes)} numbers, must have {', '.join(kind._fields)}")
+    for name, number in zip(kind._fields, a.sizes, strict=True):
+        check_integer(name, number, minimum=int(name != "max_shift"))
+    memory, is_lstm = kind(*a.sizes), a.controller == "lstm"
+    read = memory.read_heads * memory.width
+    _, size = check_shape("interface_weight", a.interface_weight, memory.outputs_size, "N")
+    check_shape("interface_bias", a.interface_bias, memory.outputs_size)
+    gates = (4 if is_lstm else 1) * size
+    check_shape("w_ih", a.w_ih, gates, inputs)
+    check_shape("b", a.b, gates)
+    check_shape("w", a.w, gates, read + is_lstm * size)
+    numbers = read + sum(map(math.prod, memory.shapes)) + is_lstm * 2 * size
+    check_shape("state", a.state, batch, numbers)
+    check_shape("fresh", a.fresh, numbers)
+    check_shape("write", a.write, steps, batch)
+    if a.starts is not None and a.fresh is None:
+        raise InputError("fresh is None, must be a state where there are starts")
 
 
 def kept_steps(a: Any) -> int:
@@ -62,6 +91,13 @@ def outputs(a: Any) -> Tensor:
     return rows(a, a.interface_weight.shape[1] + memory.read_heads * memory.width)
 
 
+def products(a: Any) -> tuple[int, int]:
+    """Return the operations of products; see `gyral.ops.declaration.formulas_of`."""
+    rows = len(a.x) * len(a.state)
+    of_memory = MEMORIES[a.memory](*a.sizes).multiplications
+    return projection(a), product(rows, a.w) + product(rows, a.interface_weight) + 2 * rows * of_memory
+
+
 class SlotMemoryKernels(ProjectedKernels):
     """The kernels, and the gradients of the weights."""
 
@@ -90,7 +126,7 @@ KERNELS = SlotMemoryKernels(
     sums=("fresh",),
     optional=("outputs",),
 )
-OPERATOR = Operator(naive.slot_memory, {"cpu": KERNELS})
+OPERATOR = Operator(naive.slot_memory, {"cpu": KERNELS}, shapes=shapes, dtypes={"write": torch.bool}, products=products)
 unsupported_reason = OPERATOR.unsupported_reason
 
 
@@ -132,7 +168,7 @@ def slot_memory(
 
     Raises:
         KernelUnavailableError: There are no kernels for this device and dtype; see `unsupported_reason`.
-        TypeError: Inputs or states have another dtype than the parameters, outside autocast.
+        InputError: See `gyral.ops.declaration.Checks`.
     """
     x, *leaves = cast_for_autocast(w_ih.dtype, x, *state)
     w_x, w = w_ih.tensor_split([x.shape[2]], dim=1)

@@ -71,6 +71,12 @@ class DNCMemory(NamedTuple):
         shapes = (self.read_heads, slots), (slots,), (slots,), (slots,), (slots, slots), (slots, self.width)
         return DNCState(*shapes)  # type: ignore[arg-type]
 
+    @property
+    def multiplications(self) -> int:
+        """Number of multiplications in the products of a step: keys, reads and writes, links and reads along them."""
+        slots, heads = self.slots, self.read_heads
+        return slots * self.width * (2 * heads + 3) + slots * slots * (2 * heads + 1)
+
     def step(self, outputs: Tensor, state: DNCState, write: Tensor | None) -> tuple[Tensor, DNCState]:
         """Return the read vector (B, R · W) and the state after a step.
 

@@ -61,6 +61,11 @@ class NTMMemory(NamedTuple):
         shapes = (self.read_heads, self.slots), (self.write_heads, self.slots), (self.slots, self.width)
         return NTMState(*shapes)  # type: ignore[arg-type]
 
+    @property
+    def multiplications(self) -> int:
+        """Number of multiplications in the products of a step: keys of all heads, reads, erased and added vectors."""
+        return self.slots * self.width * (2 * self.read_heads + 3 * self.write_heads)
+
     def step(self, outputs: Tensor, state: NTMState, write: Tensor | None) -> tuple[Tensor, NTMState]:
         """Return the read vector (B, read heads · W) and the state after a step.
 

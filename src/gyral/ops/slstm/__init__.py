@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gyral.ops.declaration import check_shape, product
 from gyral.ops.native.kernels import Kernels, like
 from gyral.ops.operator import Operator
 from gyral.ops.sequences import recurrent_gradient
@@ -19,6 +20,15 @@ from gyral.ops.slstm import naive
 from gyral.ops.slstm.naive import State, lowest_scale
 
 __all__ = ["lowest_scale", "slstm"]
+
+
+def shapes(a: Any) -> None:
+    """Check the shapes; see `gyral.ops.declaration.Checks`."""
+    heads, _, width, _ = check_shape("weight_hh", a.weight_hh, "H", 4, "d", a.weight_hh.shape[-1])
+    check_shape("weight_hh", a.weight_hh, heads, 4, width, width)
+    check_shape("projected", a.projected, *a.projected.shape[:2], 4 * heads * width)
+    for name in State._fields:
+        check_shape(name, getattr(a, name), a.projected.shape[1], heads * width)
 
 
 def sizes(a: Any) -> dict[str, int | float]:
@@ -31,6 +41,11 @@ def sizes(a: Any) -> dict[str, int | float]:
 def rows(a: Any, factor: int = 1) -> Tensor:
     """Return a tensor (T, B, factor · N) without values."""
     return a.projected.new_empty(*a.projected.shape[:2], factor * a.hidden.shape[1])
+
+
+def products(a: Any) -> tuple[int, int]:
+    """Return the operations of products; see `gyral.ops.declaration.formulas_of`."""
+    return 0, product(len(a.projected) * len(a.hidden), a.weight_hh)
 
 
 class SLSTMKernels(Kernels):
@@ -60,4 +75,4 @@ KERNELS = SLSTMKernels(
     states={name: f"final_{name}" for name in State._fields},
     gradients={"projected": like("projected")},
 )
-slstm = Operator(naive.slstm, {"cpu": KERNELS})
+slstm = Operator(naive.slstm, {"cpu": KERNELS}, shapes=shapes, products=products)
