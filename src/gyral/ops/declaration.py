@@ -182,13 +182,22 @@ class Checks:
         """
         first, name = given[self.first], self.fields[self.first]
         check_tensor(name, first, getattr(first, "device", CPU))
+        device, dtype = first.device, first.dtype
         for index, own in self.dtypes:
-            if given[index] is not None:
-                check_tensor(self.fields[index], given[index], first.device, own or first.dtype, name)
+            tensor = given[index]
+            is_like = (
+                isinstance(tensor, Tensor)
+                and tensor.dtype == (own or dtype)
+                and tensor.device == device
+                and tensor.layout == torch.strided
+                and not tensor.is_nested
+            )
+            if not is_like and tensor is not None:  # the error, which is worth a call
+                check_tensor(self.fields[index], tensor, device, own or dtype, name)
         for index in self.lists:
             for place, item in enumerate(given[index] or ()):
                 if isinstance(item, Tensor):
-                    check_tensor(f"{self.fields[index]}[{place}]", item, first.device, first.dtype, name)
+                    check_tensor(f"{self.fields[index]}[{place}]", item, device, dtype, name)
 
     def prepare(self, given: Sequence[Any]) -> Any:
         """Return the named tuple of the arguments, whose tensors are in contiguous memory.
