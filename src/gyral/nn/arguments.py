@@ -48,7 +48,10 @@ def check_like(name: str, tensor: Tensor, like: Tensor, of: str = "the parameter
         InputError: See `gyral.ops.declaration.check_tensor`.
     """
     dtype: torch.dtype | None = like.dtype
-    if tensor.dtype != dtype and tensor.is_floating_point() and like.is_floating_point():
+    if tensor.dtype == dtype and tensor.device == like.device and tensor.layout == torch.strided:
+        if not tensor.is_nested:
+            return
+    elif tensor.is_floating_point() and like.is_floating_point():
         device = tensor.device.type
         if has_autocast(device) and torch.is_autocast_enabled(device):
             dtype = None

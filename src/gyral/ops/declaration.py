@@ -181,7 +181,8 @@ class Checks:
             InputError: See `check_tensor`.
         """
         first, name = given[self.first], self.fields[self.first]
-        check_tensor(name, first, getattr(first, "device", CPU))
+        if not isinstance(first, Tensor):
+            check_tensor(name, first, CPU)
         device, dtype = first.device, first.dtype
         for index, own in self.dtypes:
             tensor = given[index]
@@ -205,10 +206,18 @@ class Checks:
         Raises:
             InputError: See `check_tensor`, `in_memory`, `check_shape` and `check_range`.
         """
+        arguments = self.arguments._make(given) if self._is_known(given) else self._check(given)
+        if self.lengths is not None and arguments[self.lengths] is not None:
+            check_range("lengths", arguments[self.lengths], 1, len(arguments[self.first]))
+        for index, limit in self.limits:
+            if arguments[index] is not None:
+                check_range(self.fields[index], arguments[index], 0, limit(arguments) - 1)
+        return arguments
+
+    def _check(self, given: Sequence[Any]) -> Any:
+        """Do the same but for the values of integers, and remember the call."""
         values, signature = list(given), list(given)
         first = given[self.first]
-        if self._is_known(given):
-            return self._check_values(self.arguments._make(given))
         try:
             dtype, is_cpu, device = first.dtype, first.is_cpu, first.device
             for index, own in self.dtypes:
@@ -237,7 +246,7 @@ class Checks:
             self.known = [signature, *self.known[: REMEMBERED - 1]]
         if all(map(operator.is_, values, given)) and (call := KnownCall.of(given)) is not None:
             self.calls = [call, *self.calls[: REMEMBERED - 1]]
-        return self._check_values(arguments)
+        return arguments
 
     def _is_known(self, given: Sequence[Any]) -> bool:
         """Return whether tensors in contiguous memory with these shapes, and these options, have been checked."""
@@ -250,15 +259,6 @@ class Checks:
         except (RuntimeError, TypeError):  # of arguments that are no dense tensors
             pass
         return False
-
-    def _check_values(self, arguments: Any) -> Any:
-        """Return the arguments, with lengths in [1, T] and no index beyond its limit."""
-        if self.lengths is not None and arguments[self.lengths] is not None:
-            check_range("lengths", arguments[self.lengths], 1, len(arguments[self.first]))
-        for index, limit in self.limits:
-            if arguments[index] is not None:
-                check_range(self.fields[index], arguments[index], 0, limit(arguments) - 1)
-        return arguments
 
     def _prepare_list(self, name: str, items: list[Any], first: Tensor) -> tuple[list[Any], list[Any]]:
         """Return the items of an argument in contiguous memory, and what must be known of them."""
