@@ -101,6 +101,21 @@ def test_a_class_may_have_a_constructor_of_its_own() -> None:
         assert (each(5).rows, each(5).form, each(5).made) == (2, "circle", True)
 
 
+def test_annotations_may_be_texts_and_instances_are_called_as_before() -> None:
+    class Text(Derived):
+        steps: "PositiveInt" = 2
+        of_class: "ClassVar[int]" = 3
+
+        def forward(self, inputs: Any) -> Any:
+            return inputs
+
+    with pytest.raises(OptionError, match=r"^steps=0: must be an integer ≥ 1"):
+        Text(3, steps=0)
+    assert next(iter(inspect.signature(Text).parameters)) == "size"
+    assert "of_class" not in inspect.signature(Text).parameters
+    assert "size" not in inspect.signature(Text(3)).parameters
+
+
 def test_parameters_of_data_have_their_ranges() -> None:
     parameters = parameters_of(CopyData) or {}
     assert list(parameters)[:3] == ["delay", "symbols", "recalled"]

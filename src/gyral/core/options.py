@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field
 from functools import partial
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, get_annotations
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Union, dataclass_transform, get_args, get_origin
 
@@ -81,7 +82,7 @@ class Options:
     """
 
     __options__: ClassVar[Mapping[str, Parameter]] = {}
-    __signature__: ClassVar[Signature | None] = Signature()
+    __signature__: ClassVar[Any] = None  # of the constructor, for `inspect.signature`
     __positional__: ClassVar[Sequence[str]] = ()
     __defaults__: ClassVar[Mapping[str, Any]] = {}
     __checks__: ClassVar[Mapping[str, tuple[bool, Sequence[Check]]]] = {}  # by name; whether None passes
@@ -98,7 +99,7 @@ class Options:
         cls.__defaults__ = {one.name: one.default for one in found if one.default is not one.empty}
         cls.__checks__ = {one.name: _checks_of(one.annotation) for one in found}
         constructor = next(owner for owner in cls.__mro__ if "__init__" in vars(owner))
-        cls.__signature__ = Signature(found) if constructor is Options else None  # None: that of the constructor
+        cls.__signature__ = _OfClass(Signature(found) if constructor is Options else None)
         super().__init_subclass__(**further)
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -110,7 +111,7 @@ class Options:
         self.__post_init__()
 
     def check(self) -> None:
-        """Raise `OptionError` unless the options fit together. It is called before any other attribute is set."""
+        """Raise `OptionError` unless the options fit together. This method reads no other attributes."""
 
     def __post_init__(self) -> None:
         """Set the attributes that follow from the options."""
@@ -141,6 +142,18 @@ class Options:
         return values
 
 
+class _OfClass:
+    """The value of an attribute that a class has and its instances do not have: calling them is something else."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        if instance is None:
+            return self.value
+        raise AttributeError
+
+
 def kinds_of(annotation: Any) -> dict[Any, tuple[Any, ...]]:
     """Return the types that an annotation allows, with their ranges: {int: (Range(1),), NoneType: ()}."""
     parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
@@ -162,7 +175,9 @@ def _checks_of(annotation: Any) -> tuple[bool, Sequence[Check]]:
 def _own_options(cls: type[Options], inherited: Mapping[str, Parameter]) -> dict[str, Parameter]:
     """Return the options that a class itself has, and those of its base classes to which it gives another default."""
     found = {}
-    annotations = vars(cls).get("__annotations__", {})
+    annotations = get_annotations(cls)
+    with suppress(NameError):  # of a name that only type checkers import
+        annotations = get_annotations(cls, eval_str=True)
     for name, value in list(vars(cls).items()):
         annotation = annotations.get(name, inherited[name].annotation if name in inherited else ClassVar)
         if ClassVar in (annotation, get_origin(annotation)) or str(annotation).startswith("ClassVar"):
