@@ -4,6 +4,7 @@ from abc import abstractmethod
 from inspect import signature
 from typing import Any
 
+from gyral.core.options import Options
 from gyral.tasks.base import Data, ModelFactory, SequenceTask
 
 
@@ -16,7 +17,8 @@ class DataTask(SequenceTask[Data]):
             the options of `data_class`.
 
     Attributes:
-        data_class: the class of the data. Its constructor names all of its options with their defaults, keyword-only.
+        data_class: the class of the data. Its annotated attributes are the options, see `gyral.core.options.Options`;
+            or its constructor names them all with their defaults, keyword-only.
 
     Raises:
         UserError: an option is out of bounds, or the data cannot be made.
@@ -25,7 +27,9 @@ class DataTask(SequenceTask[Data]):
     data_class: type[Data]
 
     def __init__(self, model: ModelFactory, **options: Any) -> None:
-        own = {name: options.pop(name) for name in signature(self.data_class).parameters if name in options}
+        declares = self.data_class.__init__ is Options.__init__  # else it has a constructor of its own
+        known = self.data_class.__options__ if declares else signature(self.data_class).parameters
+        own = {name: options.pop(name) for name in known if name in options}
         data = self.data_class(**own)
         super().__init__(model, data, **self.arguments(data), **options)
 
