@@ -16,7 +16,9 @@ def parameters_of(function: Any) -> dict[str, Parameter] | None:
     owners = [each for each in function.__mro__[:-1] if "__init__" in vars(each)] if isclass(function) else []
     if not owners or not owners[0].__module__.startswith("gyral."):
         return _signature(function)
-    parameters = (_signature(function.data_class) or {}) if hasattr(function, "data_class") else {}
+    data: Any = getattr(function, "data_class", None)
+    declares = getattr(data, "__init__", None) is Options.__init__
+    parameters = dict(data.__options__) if declares else {} if data is None else _signature(data) or {}
     for owner in owners:
         own = dict(list((_signature(vars(owner)["__init__"]) or {}).items())[1:])  # without self
         if owner is Options:
