@@ -1,6 +1,7 @@
 """Programs of `torch.export`: any number of steps and rows, saved and loaded, and step by step with their state."""
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from docs.uses import LAYERS
 
 X, N = 3, 4
 F64 = torch.float64
+# layers of different families, for compilers that take long
+DEPLOYED = ("LSTM", "GRU", "RUM", "LRU", "MinGRU", "GatedDeltaNet", "Mamba", "SLSTM", "LightConv", "MLSTM")
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 
 
@@ -29,8 +32,8 @@ def masks(steps: int, rows: int) -> tuple[Tensor, Tensor]:
     return torch.randint(steps + 1, (rows,)), torch.rand(steps, rows) < 0.3
 
 
-def exported(layer: Any, with_masks: bool = False) -> Any:
-    """Return the module of a program that was exported with 3 steps and 2 rows, saved and loaded."""
+def program_of(layer: Any, with_masks: bool = False) -> torch.export.ExportedProgram:
+    """Return a program that was exported with 3 steps and 2 rows."""
     steps, rows = Dim("T", min=1), Dim("B", min=1)
     state = layer.init_state(2)
     arguments: tuple[Any, ...] = (drawn(3, 2), state)
@@ -38,7 +41,12 @@ def exported(layer: Any, with_masks: bool = False) -> Any:
     if with_masks:
         arguments += masks(3, 2)
         shapes += ({0: rows}, {0: steps, 1: rows})
-    torch.export.save(torch.export.export(layer, arguments, dynamic_shapes=shapes), file := io.BytesIO())
+    return torch.export.export(layer, arguments, dynamic_shapes=shapes)
+
+
+def exported(layer: Any, with_masks: bool = False) -> Any:
+    """Return the module of a program that was saved and loaded."""
+    torch.export.save(program_of(layer, with_masks), file := io.BytesIO())
     file.seek(0)
     return torch.export.load(file).module()
 
@@ -84,6 +92,40 @@ def test_the_readable_loop_is_one_operator_for_any_number_of_steps(label: str) -
     assert_same(found, expected)
     gradients = [torch.autograd.grad(outputs.sin().sum(), inputs)[0] for outputs, _ in (found, expected)]
     torch.testing.assert_close(*gradients, **CLOSE)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch's own
+@pytest.mark.parametrize("label", DEPLOYED)
+def test_inductor_compiles_a_program_ahead_of_time(label: str, tmp_path: Path) -> None:
+    layer = make(label)
+    with torch.no_grad():
+        path = torch._inductor.aoti_compile_and_package(program_of(layer), package_path=str(tmp_path / "layer.pt2"))
+        package = torch._inductor.aoti_load_package(path)
+        for steps, rows in ((1, 1), (5, 2), (70, 4)):
+            inputs, state = drawn(steps, rows), layer.init_state(rows)
+            assert_same(package(inputs, state), layer(inputs, state))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # its own
+@pytest.mark.parametrize("label", DEPLOYED)
+def test_executorch_runs_the_readable_loop_step_by_step(label: str) -> None:
+    runtime = pytest.importorskip("executorch.runtime").Runtime.get()
+    exir = pytest.importorskip("executorch.exir")
+    layer = make(label, backend="reference").float()
+    state = layer.init_state(1)
+    with torch.no_grad():
+        program = torch.export.export(layer, (drawn(1, 1).float(), state))
+        # checks of operators would refuse some that the runtime has
+        edge = exir.to_edge(program, compile_config=exir.EdgeCompileConfig(_check_ir_validity=False))
+        buffer = edge.to_executorch().buffer  # the runtime reads it as long as it runs
+        method = runtime.load_program(buffer).load_method("forward")
+        for _ in range(3):
+            inputs = drawn(1, 1).float()
+            found = [leaf.clone() for leaf in method.execute([inputs, *tree_leaves(state)])]
+            outputs, state = layer(inputs, state)
+            torch.testing.assert_close(found, tree_leaves((outputs, state)), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("label", ["LANTM", "LSTM"])
