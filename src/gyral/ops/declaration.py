@@ -44,7 +44,8 @@ def check_tensor(
     if tensor.device != device:
         raise InputError(f"{_is(name)} on {tensor.device}, must be on {device}, the device of {of}")
     if dtype is not None and tensor.dtype != dtype:
-        raise InputError(f"{_has(name)} dtype {tensor.dtype}, must have that of {of}, {dtype}")
+        needed = f"that of {of}, {dtype}" if dtype.is_floating_point else dtype
+        raise InputError(f"{_has(name)} dtype {tensor.dtype}, must have {needed}")
 
 
 def in_memory(name: str, tensor: Tensor) -> Tensor:
