@@ -125,8 +125,10 @@ class Operator:
             with torch.autocast(device, enabled=False):
                 return self(*arguments)
         has_kernel = self.has_kernel(first)
-        if not has_kernel or self.supports is not None:
+        if not has_kernel:
             self.checks.check_kinds(arguments)
+        elif self.supports is not None and type(first) is Tensor and not torch.compiler.is_compiling():
+            self.checks.prepare(arguments)  # `supports` may read values
         if not has_kernel or not (self.supports is None or self.supports(arguments)):
             return self.naive(**arguments._asdict())
         results = self._run_kernels(arguments)
