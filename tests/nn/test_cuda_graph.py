@@ -239,9 +239,9 @@ def test_shapes_without_enough_memory_run_without_a_graph(
 class HastyCell(LRUCell):
     """A cell that looks at values."""
 
-    def enter(self, inputs: Tensor) -> Tensor:
+    def project_inputs(self, inputs: Tensor) -> Tensor:
         if bool(inputs.isfinite().all()):
-            return super().enter(inputs)
+            return super().project_inputs(inputs)
         raise ValueError
 
 

@@ -113,7 +113,7 @@ class DeltaRuleCell(LinearAttentionCell):
         rates = torch.sigmoid(logits)
         return 2 * rates if self.negative_eigenvalues else rates
 
-    def enter(self, values: Tensor) -> Tensor:
+    def activate_without_convolution(self, values: Tensor) -> Tensor:
         return F.silu(values)
 
     def operands(self, projected: Projected, values: tuple[Tensor, ...]) -> Operands:
@@ -148,7 +148,7 @@ class ScalarRatesCell(DeltaRuleCell):
         gate: Whether there is a gate.
     """
 
-    dynamics = ("A_log", "bias_dt")
+    no_decay_parameters = ("A_log", "bias_dt")
 
     gate: bool = True
 

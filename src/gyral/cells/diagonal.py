@@ -98,7 +98,7 @@ class WidthPreservingCell(DiagonalCell):
     def reset_parameters(self) -> None:
         fan_in_uniform_(self.weight_ih)
 
-    def enter(self, inputs: Tensor) -> Tensor:
+    def project_inputs(self, inputs: Tensor) -> Tensor:
         """Return x_t (…, N) in the dtype of the parameters."""
         if self.weight_ih is not None:
             inputs = F.linear(inputs, self.weight_ih)
@@ -115,8 +115,8 @@ class WidthPreservingCell(DiagonalCell):
 class StateSpaceCell(WidthPreservingCell):
     """Base class of h_t = λ ⊙ h_{t−1} + f ⊙ (B x_t) and y_t = κ Re(C h_t) + D ⊙ x_t, with P complex numbers in h_t.
 
-    λ and f are functions of three vectors (P,), the parameters in `dynamics`. The others are `B` (2, P, N) and `C`
-    (2, N, P), real and imaginary parts, and `D` (N,).
+    λ and f are functions of three vectors (P,), the parameters in `no_decay_parameters`. The others are `B` (2, P, N)
+    and `C` (2, N, P), real and imaginary parts, and `D` (N,).
 
     Args:
         state_size: P, the number of complex numbers in the state; N if None.
@@ -142,7 +142,7 @@ class StateSpaceCell(WidthPreservingCell):
     def __init__(self, input_size: int, hidden_size: int, state_size: int | None) -> None:
         super().__init__(input_size, hidden_size)
         self.state_size = hidden_size if state_size is None else check_integer("state_size", state_size)
-        for name in self.dynamics:
+        for name in self.no_decay_parameters:
             self.register_parameter(name, nn.Parameter(torch.empty(self.state_size)))
         self.B = nn.Parameter(torch.empty(2, self.state_size, hidden_size))
         self.C = nn.Parameter(torch.empty(2, hidden_size, self.state_size))
@@ -150,14 +150,14 @@ class StateSpaceCell(WidthPreservingCell):
 
     def vectors(self) -> list[Tensor]:
         """Return the vectors (P,) that λ and f are functions of: rate, frequency and scale of `state_space`."""
-        return [getattr(self, name) for name in self.dynamics]
+        return [getattr(self, name) for name in self.no_decay_parameters]
 
     def sequence_constants(self, *shape: int) -> Constants:
         decay, _ = discretize(self.kind, *self.widen(*self.vectors()))
         return self.Constants(Shared(decay), Shared(readout_weights(self.C, self.gain).to(self.wide)))
 
     def project(self, inputs: Tensor) -> Projected:
-        entered = self.enter(inputs)
+        entered = self.project_inputs(inputs)
         _, factor = discretize(self.kind, *self.widen(*self.vectors()))
         weight = scaled_drive(self.B, factor).to(self.B.dtype)
         return self.Projected(entered, F.linear(entered, weight).to(self.wide))
@@ -171,7 +171,7 @@ class StateSpaceCell(WidthPreservingCell):
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
-        parts = self.widen(self.enter(inputs), self.B, self.C, self.D, *self.vectors(), state.hidden)
+        parts = self.widen(self.project_inputs(inputs), self.B, self.C, self.D, *self.vectors(), state.hidden)
         options = self.kind, self.gain, self.product_dtype()
         outputs, final = state_space(*parts, lengths, starts, *options)
         return self.narrow(outputs), HiddenState(final)

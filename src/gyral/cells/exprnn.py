@@ -37,7 +37,7 @@ class ExpRNNCell(UnitaryCell):
         >>> layer = ExpRNN(16, 64)
     """
 
-    dynamics = ("generator",)
+    no_decay_parameters = ("generator",)
     is_complex = False
     base: Tensor
 

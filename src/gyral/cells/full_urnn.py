@@ -37,7 +37,7 @@ class FullURNNCell(UnitaryCell):
         torch.Size([50, 8, 128])
     """
 
-    dynamics = ("generator",)
+    no_decay_parameters = ("generator",)
 
     def create_operator(self) -> None:
         self.generator = nn.Parameter(torch.empty(self.hidden_size, self.hidden_size))

@@ -48,7 +48,7 @@ class GLACell(LinearAttentionCell):
         >>> layer = GLA(16, 64, heads=2)
     """
 
-    dynamics = ("bias_decay",)
+    no_decay_parameters = ("bias_decay",)
     values_per_key = 2
 
     heads: PositiveInt = 4

@@ -30,7 +30,7 @@ class ChannelDecayCell(DeltaRuleCell):
         decay_bound: c > 0, the bound of −γ, such as 5; or None: there is no bound.
     """
 
-    dynamics = ("A_log", "bias_dt")
+    no_decay_parameters = ("A_log", "bias_dt")
 
     rank: PositiveInt = derived(default=None)
     decay_bound: Annotated[float, Range(above=0)] | None = None

@@ -37,7 +37,7 @@ class LRUCell(StateSpaceCell):
         >>> layer = LRU(16, 64, r_min=0.9)
     """
 
-    dynamics = ("nu_log", "theta_log", "gamma_log")
+    no_decay_parameters = ("nu_log", "theta_log", "gamma_log")
     kind = "lru"
     nu_log: nn.Parameter
     theta_log: nn.Parameter

@@ -58,7 +58,7 @@ class M2RNNCell(ConvolvedCell):
     """
 
     fused_operator = m2rnn
-    dynamics = ("A_log", "bias_dt")
+    no_decay_parameters = ("A_log", "bias_dt")
 
     class State(NamedTuple):
         """S (B, H, K, V), and the last inputs of the convolution (B, kernel_size − 1, C), the latest last."""
@@ -113,7 +113,7 @@ class M2RNNCell(ConvolvedCell):
         values, gate = (F.linear(inputs, weight).to(self.D.dtype) for weight in (of_values, of_gate))
         return Projected(values, self.wide_linear(inputs, of_forget), gate)
 
-    def enter(self, values: Tensor) -> Tensor:
+    def activate_without_convolution(self, values: Tensor) -> Tensor:
         return F.silu(values)
 
     def heads_of(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:

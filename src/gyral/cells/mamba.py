@@ -52,7 +52,7 @@ class MambaCell(ConvolvedCell):
     """
 
     fused_operator = selective_scan
-    dynamics = ("A_log", "bias_dt")
+    no_decay_parameters = ("A_log", "bias_dt")
 
     class State(NamedTuple):
         """h (B, N, S), and the last K − 1 inputs of the convolution (B, K − 1, N), the latest last."""

@@ -59,7 +59,7 @@ class Mamba2Cell(LinearAttentionCell):
     """
 
     head_size = 64
-    dynamics = ("A_log", "bias_dt")
+    no_decay_parameters = ("A_log", "bias_dt")
 
     state_size: PositiveInt = 128
     groups: PositiveInt = 1

@@ -77,7 +77,7 @@ class Mamba3Cell(RecurrentCell):
     """
 
     fused_operator = delta_scan
-    dynamics = ("bias_dt",)
+    no_decay_parameters = ("bias_dt",)
 
     class State(NamedTuple):
         """S (B, H, S, V), B_t (B, H, R, S), u_t (B, H, R, V) and φ_t (B, H, pairs), in [0, 2π)."""

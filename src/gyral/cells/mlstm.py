@@ -193,7 +193,7 @@ class MLSTMCell(StabilizedCell):
         >>> layer = MLSTM(16, 64, heads=2)
     """
 
-    dynamics = ("bias_gates",)
+    no_decay_parameters = ("bias_gates",)
 
     published_heads = 4
 
@@ -277,7 +277,7 @@ class MLSTMLargeCell(StabilizedCell):
         >>> layer = MLSTMLarge(16, 64, heads=2)
     """
 
-    dynamics = ("bias_gates",)
+    no_decay_parameters = ("bias_gates",)
     values_per_key = 2
 
     published_heads = 8

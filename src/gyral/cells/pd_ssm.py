@@ -87,7 +87,7 @@ class PDSSMCell(WidthPreservingCell):
         return Shared(torch.cat((self.C[0], -self.C[1]), dim=1).to(self.wide))
 
     def project(self, inputs: Tensor) -> Projected:
-        entered = self.enter(inputs)
+        entered = self.project_inputs(inputs)
         driven = F.linear(entered, self.B.flatten(0, 1)).to(self.wide)
         magnitude = torch.sigmoid(self.wide_linear(entered, self.weight_magnitude, self.bias_magnitude))
         turn = torch.sigmoid(self.wide_linear(entered, self.weight_phase, self.bias_phase))

@@ -48,7 +48,7 @@ class RGLRUCell(WidthPreservingCell):
     """
 
     fused_operator = rg_lru
-    dynamics = ("decay",)
+    no_decay_parameters = ("decay",)
 
     class State(NamedTuple):
         """h (B, N), and 1 before the first step, else 0: (B,), int64."""
@@ -81,7 +81,7 @@ class RGLRUCell(WidthPreservingCell):
         return self.State(hidden, torch.ones(batch_size, dtype=torch.int64, device=hidden.device))
 
     def project(self, inputs: Tensor) -> Projected:
-        entered = self.enter(inputs)
+        entered = self.project_inputs(inputs)
         products = gate_products(entered, self.weight)
         return Projected(*rg_lru_gates(entered, *self.widen(products, self.bias, self.decay)))
 
@@ -97,6 +97,6 @@ class RGLRUCell(WidthPreservingCell):
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
-        parts = self.widen(self.enter(inputs), self.weight, self.bias, self.decay, state.hidden)
+        parts = self.widen(self.project_inputs(inputs), self.weight, self.bias, self.decay, state.hidden)
         hidden, *final = rg_lru(*parts, state.fresh, lengths, starts, self.product_dtype())
         return self.narrow(hidden), self.State(*final)

@@ -78,7 +78,7 @@ class RWKV7Cell(LinearAttentionCell):
     """
 
     head_size = 64
-    dynamics = ("bias_w",)
+    no_decay_parameters = ("bias_w",)
 
     decay_rank: PositiveInt = derived(default=None)
     rate_rank: PositiveInt = derived(default=None)

@@ -51,7 +51,7 @@ class S4DCell(WidthPreservingCell):
     """
 
     fused_operator = channel_scan
-    dynamics = ("log_A_real", "A_imag", "log_dt")
+    no_decay_parameters = ("log_A_real", "A_imag", "log_dt")
     is_complex = True
 
     def __init__(self, input_size: int, hidden_size: int, *, state_size: int = 32) -> None:
@@ -87,7 +87,7 @@ class S4DCell(WidthPreservingCell):
         return Constants(Shared(decay), Shared(readout))
 
     def project(self, inputs: Tensor) -> Tensor:
-        return self.enter(inputs)
+        return self.project_inputs(inputs)
 
     def coefficients(self, projected: Tensor, constants: Constants) -> tuple[Tensor, Tensor]:
         real = projected.to(self.wide).unsqueeze(-1).expand(*projected.shape, self.C.shape[2])

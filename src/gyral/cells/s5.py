@@ -44,7 +44,7 @@ class S5Cell(StateSpaceCell):
         >>> layer = S5(16, 64, state_size=32)
     """
 
-    dynamics = ("Lambda_re", "Lambda_im", "log_step")
+    no_decay_parameters = ("Lambda_re", "Lambda_im", "log_step")
     gain = 2.0
     Lambda_re: nn.Parameter
     Lambda_im: nn.Parameter

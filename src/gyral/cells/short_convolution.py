@@ -17,7 +17,7 @@ class ConvolvedCell(RecurrentCell):
     """Base class of cells whose values may pass a short convolution over time, a window for each channel, and SiLU.
 
     `create_convolution` decides whether they do. The state then has a field `window` (B, kernel_size − 1, C), the last
-    inputs of the convolution, the latest last. Without a convolution, `enter` takes its place.
+    inputs of the convolution, the latest last. Without a convolution, `activate_without_convolution` takes its place.
     """
 
     weight_conv: Any  # parameters, or None without a convolution
@@ -40,14 +40,14 @@ class ConvolvedCell(RecurrentCell):
         """Return the window before the first step; without a convolution it has no places."""
         return self.zeros(batch_size, 0 if self.kernel_size is None else self.kernel_size - 1, self.channels)
 
-    def enter(self, values: Tensor) -> Tensor:
+    def activate_without_convolution(self, values: Tensor) -> Tensor:
         """Return the values that replace the convolved ones."""
         return values
 
     def convolve_step(self, values: Tensor, state: State) -> tuple[Any, State]:
         """Return the parts (B, …) of one step, and the state with the window after it."""
         if self.kernel_size is None:
-            return self.enter(values).split(self.parts, dim=-1), state
+            return self.activate_without_convolution(values).split(self.parts, dim=-1), state
         inside = torch.cat((state.window, values.unsqueeze(1)), dim=1)
         sums = (inside * self.weight_conv.T).sum(1)
         outputs = F.silu(sums if self.bias_conv is None else sums + self.bias_conv)
@@ -58,7 +58,7 @@ class ConvolvedCell(RecurrentCell):
     ) -> tuple[Any, State]:
         """Return the parts (T, B, …) of all steps, and the state with the last window."""
         if self.kernel_size is None:
-            return self.enter(values).split(self.parts, dim=-1), state
+            return self.activate_without_convolution(values).split(self.parts, dim=-1), state
         weights = {"weight": self.weight_conv, "bias": self.bias_conv, "sizes": self.parts}
         parts = short_convolution(values, history=state.window, lengths=lengths, starts=starts, **weights)
         return parts, state._replace(window=window(values, state.window, lengths, starts))

@@ -43,7 +43,7 @@ class EUNN(nn.Module):
         OptionError: The capacity is not allowed.
     """
 
-    dynamics = ("theta", "phi", "omega")  # see `RecurrentCell.dynamics`
+    no_decay_parameters = ("theta", "phi", "omega")  # see `RecurrentCell.no_decay_parameters`
 
     def __init__(self, size: int, capacity: int | str, is_complex: bool) -> None:
         super().__init__()

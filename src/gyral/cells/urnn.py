@@ -46,7 +46,7 @@ class URNNCell(UnitaryCell):
         torch.Size([50, 8, 128])
     """
 
-    dynamics = ("angles", "axes")
+    no_decay_parameters = ("angles", "axes")
 
     permutation: Tensor
 

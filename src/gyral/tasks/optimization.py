@@ -18,8 +18,8 @@ SchedulerFactory = Callable[..., LRScheduler]
 class GroupedOptimizer:
     """Makes an optimizer that treats some parameters of a model in another way.
 
-    The dynamics of a cell (`gyral.cells.base.RecurrentCell.dynamics`) are parameters that set how fast and at which
-    frequency its memory decays. Papers train them without weight decay, many of them at a lower learning rate.
+    The dynamics of a cell (`gyral.cells.base.RecurrentCell.no_decay_parameters`) are parameters that set how fast
+    and at which frequency its memory decays. Papers train them without weight decay, many of them at a lower learning rate.
 
     Args:
         make: Makes an optimizer from parameters or groups of parameters.
@@ -40,7 +40,7 @@ class GroupedOptimizer:
         groups: dict[tuple[bool, bool], list[nn.Parameter]] = {(True, False): []}  # by decay and learning rate
         for path, parameter in model.named_parameters():
             owner, _, name = path.rpartition(".")
-            is_dynamic = name in getattr(model.get_submodule(owner), "dynamics", ())
+            is_dynamic = name in getattr(model.get_submodule(owner), "no_decay_parameters", ())
             is_matrix = parameter.dim() > 1 and not is_dynamic and not name.startswith("bias")
             decays = self.decay == "all" or is_matrix
             groups.setdefault((decays, is_dynamic and self.dynamics_lr != 1), []).append(parameter)
