@@ -19,7 +19,7 @@ class GroupedOptimizer:
     """Makes an optimizer that treats some parameters of a model in another way.
 
     The dynamics of a cell (`gyral.cells.base.RecurrentCell.no_decay_parameters`) are parameters that set how fast
-    and at which frequency its memory decays. Papers train them without weight decay, many of them at a lower learning rate.
+    and at which frequency its memory decays. Papers train them without weight decay, and many at a lower learning rate.
 
     Args:
         make: Makes an optimizer from parameters or groups of parameters.
