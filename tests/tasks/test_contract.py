@@ -38,11 +38,11 @@ from gyral.config import signatures
 from gyral.config.plain import flatten
 from gyral.core.collectives import local_rows
 from gyral.core.errors import ChoiceError, OptionError
+from gyral.core.measures import SPLITS
 from gyral.core.options import OneOf, kinds_of
 from gyral.core.signatures import parameters_of
 from gyral.data.babi import release
 from gyral.data.batching import IGNORED, Batch
-from gyral.data.splits import SPLITS
 from gyral.models.sequence import SequenceModel
 from gyral.tasks.base import SequenceTask, Task
 from gyral.tasks.data_module import GeneratedData

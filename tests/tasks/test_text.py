@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from gyral.core.errors import OptionError, UserError
+from gyral.core.measures import SPLITS
 from gyral.data.batching import IGNORED
-from gyral.data.splits import SPLITS
 from gyral.data.text import corpora, ngrams
 from gyral.data.text.corpora import load_file
 from gyral.data.text.corpus_cache import Corpus

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 NATS = "nats"
+SPLITS = ("train", "val", "test")  # names of the splits of a data set, and the starts of those of their results
 LARGEST = 1e100  # of a metric; squares of greater numbers are not numbers
 
 

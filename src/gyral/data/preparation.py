@@ -31,11 +31,11 @@ from gyral.core.console import Console, Progress
 from gyral.core.errors import OptionError, UserError
 from gyral.core.files import replace_when_written
 from gyral.core.locks import lock_file
+from gyral.core.measures import SPLITS
 from gyral.core.parallel import parallel_map
 from gyral.core.progress import line
 from gyral.data.arrays import check_arrays
 from gyral.data.raw_examples import DamagedPartError, RawExample, Report, restore_report
-from gyral.data.splits import SPLITS
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,8 @@ from matplotlib.figure import Figure
 
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
-from gyral.core.measures import percent
+from gyral.core.measures import SPLITS, percent
 from gyral.data.batching import IGNORED
-from gyral.data.splits import SPLITS
 from gyral.figures.common import add_title
 from gyral.plotting.style import without_formulas
 from gyral.runs.directory import Run

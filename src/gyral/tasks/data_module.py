@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
+from gyral.core.measures import SPLITS
 from gyral.core.options import NonNegativeInt, Options, PositiveInt
 from gyral.data.batching import (
     Batch,
@@ -26,7 +27,6 @@ from gyral.data.batching import (
     Stream,
     mix_seed,
 )
-from gyral.data.splits import SPLITS
 
 SMALLEST_EVALUATION = 32  # rows of a batch in evaluation, unless told otherwise: fewer only take longer
 

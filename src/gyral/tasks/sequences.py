@@ -19,12 +19,11 @@ from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.core.forms import FormError
 from gyral.core.inputs import excerpt
-from gyral.core.measures import percent
+from gyral.core.measures import SPLITS, percent
 from gyral.data.batching import IGNORED, Batch
 from gyral.data.sequences import corpus
 from gyral.data.sequences.examples import Sequences, SplitExamples
 from gyral.data.sequences.schema import Schema
-from gyral.data.splits import SPLITS
 from gyral.models.attention import LastStep
 from gyral.models.preprocessing import Preprocessing
 from gyral.tasks.base import ModelFactory, SequenceTask

@@ -30,10 +30,9 @@ from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
 from gyral.core.errors import OptionError
 from gyral.core.forms import check_form
-from gyral.core.measures import ACCURACY, BITS, PERPLEXITY
+from gyral.core.measures import ACCURACY, BITS, PERPLEXITY, SPLITS
 from gyral.core.options import NonNegativeInt, PositiveInt, Range
 from gyral.data.batching import IGNORED, RepeatedBatches, Stream
-from gyral.data.splits import SPLITS
 from gyral.data.text.corpus_cache import Corpus
 from gyral.data.text.ngrams import evaluate_once
 from gyral.data.text.windows import RandomWindows, Window, Windows

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from gyral.cells.base import RecurrentCell
-from gyral.data.splits import SPLITS
+from gyral.core.measures import SPLITS
 from gyral.data.text.corpus_cache import Corpus
 from gyral.data.vocabulary import Vocabulary, split_words
 from gyral.models.sequence import SequenceModel

@@ -11,8 +11,8 @@ import torch
 from gyral.applications.summarization.data.corpus import SummaryCorpus
 from gyral.applications.summarization.models.summarizer import Predictions, Summarizer
 from gyral.applications.summarization.task import SummaryTask
+from gyral.core.measures import SPLITS
 from gyral.data.batching import IGNORED
-from gyral.data.splits import SPLITS
 from tests.helpers.running import SMALL
 
 PAIRS = Path(__file__).with_name("pairs.jsonl")

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from gyral.applications.translation.data.corpus import TranslationCorpus
 from gyral.applications.translation.model import Translator
 from gyral.applications.translation.task import TranslationTask
+from gyral.core.measures import SPLITS
 from gyral.data.batching import IGNORED
-from gyral.data.splits import SPLITS
 from tests.helpers.running import SMALL
 
 PAIRS = Path(__file__).with_name("pairs.tsv")

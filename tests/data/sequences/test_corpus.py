@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from gyral.core.errors import OptionError, UserError
+from gyral.core.measures import SPLITS
 from gyral.data.batching import IGNORED
 from gyral.data.sequences.corpus import Sequences, load
-from gyral.data.splits import SPLITS
 
 N, T = 10, 4
 TOKENS = np.arange(N * T).reshape(N, T) % 5

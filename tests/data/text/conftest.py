@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gyral.core.measures import SPLITS
 from gyral.data.catalogue import CATALOGUE, PublishedCorpus, PublishedFile
-from gyral.data.splits import SPLITS
 from gyral.data.text.corpora import TEXT_CORPORA, TextCorpus
 from gyral.data.text.corpus_cache import Corpus
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gyral.core.errors import OptionError
+from gyral.core.measures import SPLITS
 from gyral.data.catalogue import CATALOGUE
-from gyral.data.splits import SPLITS
 from gyral.data.text.corpora import TEXT_CORPORA, load, load_file
 from tests.data.text.conftest import LETTERS, lengths, write
 

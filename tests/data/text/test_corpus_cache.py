@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gyral.core.errors import OptionError
-from gyral.data.splits import SPLITS
+from gyral.core.measures import SPLITS
 from gyral.data.text.corpora import load, load_file
 from gyral.data.text.synthetic import synthetic_text
 from gyral.data.vocabulary import Vocabulary

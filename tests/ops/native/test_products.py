@@ -5,15 +5,14 @@ import itertools
 import pytest
 import torch
 
-from gyral.ops import sequences
-from gyral.ops.native import library
+from gyral.ops.native import library, products
 from gyral.ops.operator import KernelUnavailableError
 
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
     try:
-        sequences.PRODUCTS.prepare()
+        products.PRODUCTS.prepare()
     except KernelUnavailableError as error:
         pytest.skip(str(error))
 
@@ -30,8 +29,8 @@ def test_products_equal_those_of_torch(dtype: torch.dtype, monkeypatch: pytest.M
         rows, gradients = (torch.randn(count, size + gap, dtype=dtype)[:, :size] for size in (depth, columns))
         weight = torch.randn(depth, columns, dtype=dtype)
         tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}
-        torch.testing.assert_close(sequences.multiply(rows, weight), rows @ weight, **tolerance)
-        torch.testing.assert_close(sequences.sum_outer(gradients, rows), gradients.T @ rows, **tolerance)
+        torch.testing.assert_close(products.multiply(rows, weight), rows @ weight, **tolerance)
+        torch.testing.assert_close(products.sum_outer(gradients, rows), gradients.T @ rows, **tolerance)
 
 
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
@@ -40,7 +39,7 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
     found = []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
-        found.append((sequences.multiply(rows, weight), sequences.sum_outer(gradients, rows)))
+        found.append((products.multiply(rows, weight), products.sum_outer(gradients, rows)))
     torch.set_num_threads(before)
     for one in found[1:]:
         assert all(torch.equal(*pair) for pair in zip(one, found[0], strict=True))
@@ -49,13 +48,13 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
 def test_a_nan_stays_in_its_row_and_column() -> None:
     rows, weight = torch.randn(40, 20), torch.randn(20, 30)
     rows[7, 3] = torch.nan
-    assert sequences.multiply(rows, weight).isnan().any(1).nonzero().flatten().tolist() == [7]
-    assert sequences.sum_outer(torch.randn(40, 30), rows).isnan().any(0).nonzero().flatten().tolist() == [3]
+    assert products.multiply(rows, weight).isnan().any(1).nonzero().flatten().tolist() == [7]
+    assert products.sum_outer(torch.randn(40, 30), rows).isnan().any(0).nonzero().flatten().tolist() == [3]
 
 
 def test_large_matrices_and_empty_ones_equal_those_of_torch() -> None:
     rows, weight = torch.randn(3, 400), torch.randn(400, 400)
-    assert weight.nbytes > sequences.LARGEST
-    assert torch.equal(sequences.multiply(rows, weight), rows @ weight)
-    assert sequences.multiply(torch.empty(0, 5), torch.randn(5, 2)).shape == (0, 2)
-    assert torch.equal(sequences.sum_outer(torch.empty(0, 5), torch.empty(0, 2)), torch.zeros(5, 2))
+    assert weight.nbytes > products.LARGEST
+    assert torch.equal(products.multiply(rows, weight), rows @ weight)
+    assert products.multiply(torch.empty(0, 5), torch.randn(5, 2)).shape == (0, 2)
+    assert torch.equal(products.sum_outer(torch.empty(0, 5), torch.empty(0, 2)), torch.zeros(5, 2))

@@ -24,7 +24,7 @@ from torchmetrics import MeanMetric
 from gyral.applications.babi.batches import EncodedQuestions, QuestionBatch
 from gyral.cells.inputs import LinkedInputs
 from gyral.core.errors import OptionError
-from gyral.core.measures import ACCURACY, Remark, percentage
+from gyral.core.measures import ACCURACY, SPLITS, Remark, percentage
 from gyral.core.options import OneOf
 from gyral.data.babi import corpus as babi
 from gyral.data.babi.answers import answer_counts, frequency_loss
@@ -32,7 +32,6 @@ from gyral.data.babi.corpus import Babi, load_stories
 from gyral.data.babi.entities import EDGES, EntityMentions
 from gyral.data.babi.stories import Question
 from gyral.data.batching import IGNORED
-from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import PADDING_ID
 from gyral.models.attention import Attention, LastStep, ReadoutFactory, RotationalAttention
 from gyral.tasks.data_module import ExampleData

@@ -8,7 +8,7 @@ from gyral.applications.reading.tasks.base import ReadingTask
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt, read_text
-from gyral.data.splits import SPLITS
+from gyral.core.measures import SPLITS
 from gyral.runs.evaluation_report import EvaluationReport, Request, output_file
 
 ROWS = 256  # questions of a batch

@@ -32,9 +32,8 @@ from gyral.applications.scenes.data.questions import all_words
 from gyral.applications.scenes.models.concept_learner import Answers, SceneModel
 from gyral.core.checks import check_choice, check_integer, check_integers
 from gyral.core.errors import OptionError
-from gyral.core.measures import ACCURACY, percentage
+from gyral.core.measures import ACCURACY, SPLITS, percentage
 from gyral.data.batching import IGNORED, Stream, mix_seed
-from gyral.data.splits import SPLITS
 from gyral.tasks.base import Task
 from gyral.tasks.baselines import frequency_loss
 from gyral.tasks.data_module import SplitData

@@ -10,12 +10,11 @@ from typing import Any
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.errors import OptionError, UserError
 from gyral.core.inputs import read_text
-from gyral.core.measures import Remark
+from gyral.core.measures import SPLITS, Remark
 from gyral.data.babi import release, synthetic
 from gyral.data.babi.release import FOLDERS, TASKS, NoReleaseError, Release
 from gyral.data.babi.stories import Sentence, Story, parse, questions, split_validation
 from gyral.data.batching import mix_seed
-from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import PADDING, UNKNOWN, Vocabulary
 
 log = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ import numpy as np
 
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
+from gyral.core.measures import SPLITS
 from gyral.data.sequences.csv_columns import INPUTS, CsvFile
 from gyral.data.sequences.examples import Sequences
 from gyral.data.sequences.files import FORMS, open_columns
@@ -18,7 +19,6 @@ from gyral.data.sequences.inputs import names_of, read_columns, read_inputs, rea
 from gyral.data.sequences.parsing import OBJECTIVES, is_real
 from gyral.data.sequences.schema import MISSING, Schema
 from gyral.data.sequences.splitting import draw_splits, draw_stratified_splits
-from gyral.data.splits import SPLITS
 
 
 def load(

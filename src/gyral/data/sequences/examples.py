@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from gyral.core.errors import OptionError
+from gyral.core.measures import SPLITS
 from gyral.data.batching import IGNORED, Batch
 from gyral.data.sequences.parsing import is_real
 from gyral.data.sequences.schema import Schema
-from gyral.data.splits import SPLITS
 
 
 @dataclass(frozen=True)

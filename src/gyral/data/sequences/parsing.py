@@ -8,9 +8,9 @@ import numpy as np
 
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt
+from gyral.core.measures import SPLITS
 from gyral.data.batching import IGNORED
 from gyral.data.sequences.columns import Column
-from gyral.data.splits import SPLITS
 
 MAX_VOCABULARY = 1_000_000  # larger integers are measurements rather than tokens
 

@@ -7,9 +7,9 @@ import torch
 
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt
+from gyral.core.measures import SPLITS
 from gyral.data.batching import IGNORED, mix_seed
 from gyral.data.sequences.columns import Column
-from gyral.data.splits import SPLITS
 
 
 def draw_splits(path: Path, count: int, val_fraction: float, test_fraction: float, seed: int) -> dict[str, np.ndarray]:

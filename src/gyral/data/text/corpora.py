@@ -10,8 +10,8 @@ from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.digests import digest_of
 from gyral.core.errors import OptionError, UserError
 from gyral.core.inputs import decode, is_packed, open_input, path_of, read_bytes
+from gyral.core.measures import SPLITS
 from gyral.data.catalogue import CATALOGUE, PublishedFile, has_file
-from gyral.data.splits import SPLITS
 from gyral.data.text.corpus_cache import Corpus, load_or_build
 from gyral.data.text.synthetic import synthetic_text
 from gyral.data.treebank.sentences import SAMPLE, treebank_sentences

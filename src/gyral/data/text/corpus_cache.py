@@ -19,7 +19,7 @@ import numpy as np
 
 from gyral.core.cache import cache_candidates
 from gyral.core.errors import OptionError, UserError
-from gyral.data.splits import SPLITS
+from gyral.core.measures import SPLITS
 from gyral.data.vocabulary import Symbols, Vocabulary
 
 log = logging.getLogger(__name__)

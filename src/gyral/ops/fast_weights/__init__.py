@@ -15,8 +15,9 @@ from gyral.core.errors import InputError
 from gyral.ops.declaration import check_shape, product, projection
 from gyral.ops.fast_weights import naive
 from gyral.ops.native.kernels import ProjectedKernels, before_chunks, like, rows
+from gyral.ops.native.products import recurrent_gradient
 from gyral.ops.operator import Operator, cast_for_autocast, has_gradient
-from gyral.ops.sequences import recurrent_gradient, split_keep
+from gyral.ops.sequences import split_keep
 
 __all__ = ["KINDS", "fast_weights", "unsupported_reason"]
 

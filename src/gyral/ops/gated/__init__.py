@@ -16,8 +16,9 @@ from gyral.ops.declaration import check_shape, product, projection
 from gyral.ops.gated import naive
 from gyral.ops.gated.naive import join_biases
 from gyral.ops.native.kernels import ProjectedKernels, like, rows
+from gyral.ops.native.products import recurrent_gradient
 from gyral.ops.operator import Operator, cast_for_autocast
-from gyral.ops.sequences import recurrent_gradient, split_keep
+from gyral.ops.sequences import split_keep
 
 __all__ = ["KINDS", "gated", "has_kernel", "unsupported_reason"]
 

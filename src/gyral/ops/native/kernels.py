@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gyral.ops.native import library
-from gyral.ops.sequences import project, project_backward
+from gyral.ops.native.products import project, project_backward
 
 Make = Callable[[Any], Any]  # from the arguments of an operator to a tensor without values, or None
 
@@ -202,8 +202,8 @@ def rows(a: Any, *shape: int) -> Tensor:
 class ProjectedKernels(Kernels):
     """Kernels that read the parts W_ih x_t + b (T, B, G) of all steps, and overwrite them with their gradient.
 
-    The operator has the arguments x, w_ih and b of `gyral.ops.sequences.project`. The first kept tensor is `parts`. If
-    the kernel has no field `grad_b`, the gradient of b is the sum of that of the parts.
+    The operator has the arguments x, w_ih and b of `gyral.ops.native.products.project`. The first kept tensor is
+    `parts`. If the kernel has no field `grad_b`, the gradient of b is the sum of that of the parts.
     """
 
     def __init__(self, source: Path, *, kept: Mapping[str, Make] | None = None, **further: Any) -> None:

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.ops.native import library
+from gyral.ops.native.products import project, project_backward, recurrent_gradient
 from gyral.ops.operator import count_true
-from gyral.ops.sequences import project, project_backward, recurrent_gradient, split_keep
+from gyral.ops.sequences import split_keep
 
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "softsign")  # in the order of their numbers in rum.hpp
 DTYPES = library.DTYPES

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from gyral.ops.declaration import check_shape, product
 from gyral.ops.native.kernels import Kernels, like
+from gyral.ops.native.products import recurrent_gradient
 from gyral.ops.operator import Operator
-from gyral.ops.sequences import recurrent_gradient
 from gyral.ops.slstm import naive
 from gyral.ops.slstm.naive import State, lowest_scale
 

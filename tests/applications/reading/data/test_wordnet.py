@@ -13,10 +13,10 @@ from gyral.applications.reading.data.lambada import load_lambada, parse
 from gyral.applications.reading.data.wordnet import HYPERNYM, HYPONYM, Hypernyms, hypernym_edges
 from gyral.core.edges import Edge
 from gyral.core.errors import OptionError
+from gyral.core.measures import SPLITS
 from gyral.data.babi import stories
 from gyral.data.babi.corpus import Babi
 from gyral.data.raw_examples import Report
-from gyral.data.splits import SPLITS
 from tests.helpers.running import build_task
 
 MODEL = ("model=attention_sum", "cell@model.cell=mage_gru", "model.cell.hidden_size=9", "model.cell.edge_types=3")

@@ -17,8 +17,8 @@ from gyral.applications.summarization.data import preparation
 from gyral.applications.summarization.data.corpus import OtherVocabularyError, SummaryCorpus, load, load_cnn_dailymail
 from gyral.applications.summarization.data.sources import read_pairs
 from gyral.core.errors import OptionError, UserError
+from gyral.core.measures import SPLITS
 from gyral.data.raw_examples import Report
-from gyral.data.splits import SPLITS
 from tests.applications.summarization.articles import article, example, write_chunk, write_lines, write_story
 from tests.faults.damages import OTHERS
 

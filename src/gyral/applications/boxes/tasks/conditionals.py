@@ -18,9 +18,8 @@ from gyral.applications.boxes.tasks.concept_pairs import (
 )
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError
-from gyral.core.measures import Measure
+from gyral.core.measures import SPLITS, Measure
 from gyral.data.batching import DrawnBatches, RepeatedBatches, mix_seed
-from gyral.data.splits import SPLITS
 from gyral.tasks.data_module import SplitData
 
 SHARE = 10  # 1 / share of the pairs in validation, and in test, if their sizes are not given

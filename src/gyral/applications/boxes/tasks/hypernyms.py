@@ -22,9 +22,8 @@ from gyral.applications.boxes.data.pairs import ConceptBatch, PairBatches, publi
 from gyral.applications.boxes.data.splits import HypernymSplits, held_out_splits, published_wordnet
 from gyral.applications.boxes.tasks.concept_pairs import ConceptTask, LabelledScores, Probability, ProbabilityMetrics
 from gyral.core.checks import check_choice, check_integer
-from gyral.core.measures import ACCURACY, Measure
+from gyral.core.measures import ACCURACY, SPLITS, Measure
 from gyral.data.batching import DrawnBatches, RepeatedBatches, mix_seed
-from gyral.data.splits import SPLITS
 from gyral.tasks.data_module import SplitData
 
 log = logging.getLogger(__name__)

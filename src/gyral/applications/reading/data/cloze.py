@@ -13,7 +13,7 @@ from gyral.applications.reading.data.sources import QuestionSource
 from gyral.applications.reading.data.standin import cloze, generated_corpus
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError
-from gyral.data.splits import SPLITS
+from gyral.core.measures import SPLITS
 
 SOURCES = ("auto", "published", "highlights", "generated")
 EDGES = ("entities", "none")

@@ -16,11 +16,11 @@ from gyral.applications.reading.data.sources import QuestionSource
 from gyral.core.checks import check_integer
 from gyral.core.edges import Edge
 from gyral.core.errors import OptionError
+from gyral.core.measures import SPLITS
 from gyral.data import preparation
 from gyral.data.batching import IGNORED
 from gyral.data.preparation import Part, load_or_prepare, read_corpus, read_part, save_part, total
 from gyral.data.raw_examples import RawExample, Report, UnusableError, restore_report
-from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import PADDING, UNKNOWN, Vocabulary
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from typing import Any
 
 from gyral.applications.reading.data.encoded import EncodedQuestions, StoredQuestions
 from gyral.applications.reading.data.prepared import SPECIAL, ReadingCorpus, parse_examples
+from gyral.core.measures import SPLITS
 from gyral.data.batching import IGNORED, mix_seed
 from gyral.data.raw_examples import RawExample, Report
-from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import Vocabulary
 
 PEOPLE = ["Ada", "Boris", "Carla", "Deniz", "Emre", "Fatima"]

@@ -14,9 +14,8 @@ from gyral.applications.reading.models.reader import Reader
 from gyral.applications.reading.models.readouts import AttentionClassifier, AttentionSum
 from gyral.cells.graph import GraphCell
 from gyral.core.errors import OptionError
-from gyral.core.measures import ACCURACY, SUBSTITUTE, Measure, Remark
+from gyral.core.measures import ACCURACY, SPLITS, SUBSTITUTE, Measure, Remark
 from gyral.data.batching import IGNORED, Examples
-from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import Vocabulary
 from gyral.tasks.base import ModelFactory, SequenceTask
 from gyral.tasks.data_module import ExampleData

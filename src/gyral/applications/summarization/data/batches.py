@@ -10,8 +10,8 @@ from torch import Tensor
 from gyral.applications.summarization.data.corpus import SummaryCorpus
 from gyral.applications.summarization.data.parsing import SPECIAL, START, STOP, Pair
 from gyral.core.checks import check_choice, check_integer
+from gyral.core.measures import SPLITS
 from gyral.data.batching import IGNORED, pad_rows
-from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import PADDING_ID, UNKNOWN, Vocabulary
 
 UNKNOWN_ID, START_ID, STOP_ID = map(SPECIAL.index, (UNKNOWN, START, STOP))

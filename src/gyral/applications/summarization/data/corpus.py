@@ -20,9 +20,9 @@ from gyral.applications.summarization.data.parsing import SPECIAL, Fields
 from gyral.applications.summarization.data.sources import ArticleSource
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
+from gyral.core.measures import SPLITS
 from gyral.data.preparation import load_or_prepare, read_corpus
 from gyral.data.raw_examples import Report, restore_report
-from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from gyral.applications.translation.data.corpus import START_ID, STOP_ID, TranslationCorpus
 from gyral.core.checks import check_choice
+from gyral.core.measures import SPLITS
 from gyral.data.batching import IGNORED, pad_rows
-from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import PADDING_ID
 
 

@@ -17,9 +17,9 @@ from gyral.applications.translation.data.sources import Pair, PairSource
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.core.extras import import_extra
+from gyral.core.measures import SPLITS
 from gyral.data.preparation import load_or_prepare, read_corpus, writing_corpus
 from gyral.data.raw_examples import Report, restore_report
-from gyral.data.splits import SPLITS
 from gyral.data.vocabulary import PADDING, PADDING_ID, UNKNOWN
 
 log = logging.getLogger(__name__)

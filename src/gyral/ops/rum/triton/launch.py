@@ -9,11 +9,12 @@ import torch
 import triton
 from torch import Tensor
 
+from gyral.ops.native.products import cast, project, project_backward, recurrent_gradient
 from gyral.ops.operator import KernelUnavailableError, count_true
 from gyral.ops.rum.triton.blocks import backward_blocks, forward_blocks
 from gyral.ops.rum.triton.one_row import backward_one_row, forward_one_row
 from gyral.ops.rum.triton.step import StepConfig
-from gyral.ops.sequences import cast, project, project_backward, recurrent_gradient, split_keep
+from gyral.ops.sequences import split_keep
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 PRODUCT_DTYPES: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)

@@ -1,3 +1,0 @@
-"""Names of the splits of a data set."""
-
-SPLITS = ("train", "val", "test")
