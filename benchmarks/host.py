@@ -41,14 +41,15 @@ def kernel_names(module: Any) -> list[str]:
 
 def stub_rum() -> None:
     """Give RUM on the CPU the functions that launch the kernels of a GPU, without the kernels."""
-    from gyral.ops import operator, rum, sequences
+    from gyral.ops import operator, rum
+    from gyral.ops.native import products
     from gyral.ops.rum import triton
     from gyral.ops.rum.triton import launch
 
     for name in kernel_names(launch):
         setattr(launch, name, Nothing())
     launch._processors = lambda _: 132  # type: ignore[assignment]
-    sequences._is_supported = lambda _: False  # type: ignore[assignment]  # as on a GPU
+    products._is_supported = lambda _: False  # type: ignore[assignment]  # as on a GPU
     triton.prepare = lambda _: None  # type: ignore[assignment]
     rum.OPERATOR.kernels = {"cpu": "gyral.ops.rum.triton"}
     operator.load_or_reason.cache_clear()
