@@ -25,7 +25,7 @@ from tests.helpers.written import TABLE1, write_run
         (["sweep={}", "save=table.doc"], "save=table.doc: must end in one of .html, .md, .tex, .csv, .pdf, .svg, .png"),
         (["sweep={}", "columns=[]"], "columns=[]: must be heads of columns or options, such as [optimizer.lr,"),
         (["figure=derivatives", "columns=a"], "columns=a: is an option of tables, not of figures"),
-        (["figure=cosines", "only=[seed=1]"], "only=[seed=1]: chooses runs of sweep=<name or directory>, and is no "),
+        (["figure=cosines", "only=[seed=1]"], "only=[seed=1]: chooses runs of sweep=<name or directory>, not figures"),
         (["figure=cosines", "sweep=x", "run={}"], "sweep=x: is an option of tables, not of figures"),
         (["figure=cosines", "watch=true", "run={}"], "watch=True: is an option of tables, not of figures"),
         (["figure=cosines", "missing=false", "run={}"], "missing=False: is an option of tables, not of figures"),

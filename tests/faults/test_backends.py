@@ -28,6 +28,7 @@ SIZES = {"hidden_size": 20, "input_size": 3, "steps": 6, "rows": 2}
 # A cell for each family, a folder of `gyral.ops`, and two without kernels of ours: one has a fused path, one has none.
 # a cell of each family whose cells do not name their operator in `fused_operator`
 FAMILIES = {
+    "diagonal": "lru",
     "fast_slow": "fs_lstm",
     "fast_weights": "fast_weights",
     "gated": "on_lstm",

@@ -148,6 +148,10 @@ class StateSpaceCell(WidthPreservingCell):
         self.C = nn.Parameter(torch.empty(2, hidden_size, self.state_size))
         self.D = nn.Parameter(torch.empty(hidden_size))
 
+    @abstractmethod
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+
     def vectors(self) -> list[Tensor]:
         """Return the vectors (P,) that λ and f are functions of: rate, frequency and scale of `state_space`."""
         return [getattr(self, name) for name in self.no_decay_parameters]
