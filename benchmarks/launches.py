@@ -26,6 +26,7 @@ from benchmarks.provenance import ROOT
 from gyral.cells.base import RecurrentCell
 from gyral.core.errors import UserError
 from gyral.nn.recurrent import Recurrent
+from gyral.ops import operator as operators
 from gyral.ops.operator import Operator
 
 RECORD = ROOT / "benchmarks" / "records" / "count.json"
@@ -126,7 +127,11 @@ def count(model: str, batch: int, steps: int, hidden: int, input_size: int = INP
         return Count(path, KERNEL_LAUNCHES // 2, KERNEL_LAUNCHES // 2, *needs)
     if operator is not None:
         kernels = Unlaunched(importlib.import_module(operator.kernels["cuda"]))
-        with mock.patch.dict(operator.kernels, {"meta": kernels}):
+        with (
+            mock.patch.dict(operator.kernels, {"meta": kernels}),
+            mock.patch.object(operator.checks, "prepare", operator.Arguments._make),  # tensors have no memory
+            mock.patch.object(operators, "in_memory", lambda _, gradient: gradient.contiguous()),
+        ):
             return Count(path, *launches(cell, steps, "fused", operator), *needs)
     if path == "whole":
         return Count(path, *launches(cell, steps, "fused"), *needs)

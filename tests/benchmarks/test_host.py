@@ -10,7 +10,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import host
 from benchmarks.provenance import ROOT
-from gyral.ops import operator, rum, sequences
+from gyral.ops import operator, rum
+from gyral.ops.native import products
 from gyral.ops.rum import triton
 from gyral.ops.rum.triton import launch
 
@@ -32,7 +33,7 @@ def cases() -> Iterator[dict[str, Callable[[], Any]]]:
     with pytest.MonkeyPatch.context() as patched:
         for module, name in (
             *((launch, name) for name in host.kernel_names(launch)),
-            *((launch, "_processors"), (triton, "prepare"), (sequences, "_is_supported"), (rum.OPERATOR, "kernels")),
+            *((launch, "_processors"), (triton, "prepare"), (products, "_is_supported"), (rum.OPERATOR, "kernels")),
         ):
             patched.setattr(module, name, getattr(module, name))  # `host.cases` replaces them
         yield host.cases()

@@ -62,6 +62,10 @@ def parameter(tensor: Tensor) -> Tensor:
     return nn.Parameter(tensor.detach(), requires_grad=tensor.is_floating_point())
 
 
+def of_many_steps(tensor: Tensor) -> Tensor:
+    return tensor[:1].expand(2**40, *tensor.shape[1:])
+
+
 def inference(tensor: Tensor) -> Tensor:
     with torch.inference_mode():
         return tensor.clone()
@@ -117,9 +121,8 @@ OTHER: tuple[Callable[[Tensor], Any], ...] = (
     lambda tensor: tensor.mT,
     lambda tensor: tensor.new_zeros(()),
     lambda tensor: tensor.new_zeros(1).expand(2**40),
-    lambda tensor: tensor[:1].expand(2**31 + 1, *tensor.shape[1:]),
     lambda tensor: tensor[..., :1].expand(*tensor.shape[:-1], 2**31 + 1),
-    lambda tensor: tensor[:1].expand(2**40, *tensor.shape[1:]),
+    of_many_steps,
     lambda tensor: tensor.numpy(),
     lambda tensor: tensor.tolist(),
     lambda tensor: [tensor],

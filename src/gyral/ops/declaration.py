@@ -95,6 +95,12 @@ def check_range(name: str, tensor: Tensor, low: int, high: int) -> None:
             raise InputError(f"{_has(name)} values from {least} to {most}, must be in [{low}, {high}]")
 
 
+def _is_number(tensor: Any) -> bool:
+    """Return whether a tensor is a real number without dimensions."""
+    is_dense = isinstance(tensor, Tensor) and tensor.layout == torch.strided
+    return is_dense and tensor.dim() == 0 and tensor.is_floating_point()
+
+
 def _has(name: str) -> str:
     return f"{name} {'have' if _is_plural(name) else 'has'}"
 
@@ -145,6 +151,7 @@ class Checks:
     """The checks of the arguments of an operator.
 
     All tensors must be on the device of the first one, and have its dtype, except for those of `COMMON` and `dtypes`.
+    Real numbers as tensors without dimensions, such as a probability, may have any dtype and be on any device.
 
     Args:
         arguments: The named tuple of the arguments.
@@ -194,11 +201,11 @@ class Checks:
                 and tensor.layout == torch.strided
                 and not tensor.is_nested
             )
-            if not is_like and tensor is not None:  # the error, which is worth a call
+            if not is_like and tensor is not None and not _is_number(tensor):  # the error, which is worth a call
                 check_tensor(self.fields[index], tensor, device, own or dtype, name)
         for index in self.lists:
             for place, item in enumerate(given[index] or ()):
-                if isinstance(item, Tensor):
+                if isinstance(item, Tensor) and not _is_number(item):
                     check_tensor(f"{self.fields[index]}[{place}]", item, device, dtype, name)
 
     def prepare(self, given: Sequence[Any]) -> Any:
@@ -232,7 +239,8 @@ class Checks:
                         or tensor.is_neg()
                         or not tensor.is_contiguous()
                     ):
-                        check_tensor(self.fields[index], tensor, device, own or dtype, self.fields[self.first])
+                        if not _is_number(tensor):
+                            check_tensor(self.fields[index], tensor, device, own or dtype, self.fields[self.first])
                         values[index] = in_memory(self.fields[index], tensor)
                     signature[index] = tensor.shape
             for index in self.lists:

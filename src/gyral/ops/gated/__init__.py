@@ -53,8 +53,6 @@ def shapes(a: Any) -> None:
         raise InputError(f"c0 must {'not ' if a.c0 is None else ''}be None for {a.kind}")
     check_shape("c0", a.c0, batch, a.units)
     check_shape("b_hh", a.b_hh, rows)
-    if a.b_hh is not None and a.kind not in ("gru", "lstm", "rnn_tanh", "rnn_relu"):
-        raise InputError(f"b_hh must be None: {a.kind} has one bias")
 
 
 def check_weights(a: Any, inputs: int) -> tuple[int, int]:
