@@ -244,7 +244,7 @@ def test_packed_runs_keep_their_records(cluster: Slurm, tmp_path: Path) -> None:
     command = ("srun", "--nodes=2", "--ntasks=4", "--overcommit", "bash", "-c", words)
     outcome = start(tmp_path, *command, variables=cluster.environment)
     assert outcome.status == 0, outcome.err
-    assert outcome.err.count("srun started 4 processes, each of which trains a run of its own") == 1
+    assert outcome.err.count("srun started 4 processes, each of which trains its own run") == 1
     rows = [len(read_rows(tmp_path / f"seed{seed}")) for seed in range(4)]
     assert len(set(rows)) == 1
     assert rows[0] > 5
