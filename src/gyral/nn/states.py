@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from gyral.cells.base import RecurrentCell, State
 from gyral.cells.masks import first_parameter
+from gyral.core.errors import InputError
 from gyral.ops.compiler import is_traced
 from gyral.ops.scan import choose_rows
 
@@ -29,8 +30,7 @@ class HasStates(nn.Module, ABC):
         """Return the states of all cells, as `join_states` takes them, from the state that `run` is called with.
 
         Raises:
-            TypeError: See `gyral.nn.recurrent.Recurrent.forward`.
-            ValueError: See `gyral.nn.recurrent.Recurrent.forward`.
+            InputError: See `gyral.nn.recurrent.Recurrent.forward`.
         """
 
     @abstractmethod
@@ -55,17 +55,17 @@ class HasStates(nn.Module, ABC):
             rows: (B,) bool, a tensor, array or list: True for the rows to reset.
 
         Raises:
-            TypeError: The state has another dtype than the initial state, outside autocast.
-            ValueError: The state has other tensors, or `rows` is not a bool for each of its rows.
+            InputError: The state has other tensors or, outside autocast, another dtype than the initial state; or
+                `rows` is not a bool for each of its rows.
         """
         mask = torch.as_tensor(rows, device=self._device())
         if mask.dtype != torch.bool or mask.dim() != 1:
             raise _rows_error(mask, "must be bool of shape (B,)")
-        initial = self._initial_states(mask.shape[0])
         if state is None:
-            return self.join_states(initial)
+            return self.init_state(mask.shape[0])
         if (batch_size := self._batch_size(state)) not in (None, mask.shape[0]):
             raise _rows_error(mask, f"must be bool of shape ({batch_size},), that of the state's rows")
+        initial = self._initial_states(mask.shape[0])
         return self._change(partial(choose_rows, mask), initial, self.split_state(state, mask.shape[0]))
 
     def select_state(self, state: Any, rows: Any) -> Any:
@@ -76,8 +76,8 @@ class HasStates(nn.Module, ABC):
             rows: (B',) integers in [0, B), of which some may be equal, or (B,) bool; a tensor, array or list.
 
         Raises:
-            TypeError: The state has another dtype than the initial state, outside autocast.
-            ValueError: The state has other tensors, or it has no such rows.
+            InputError: The state has other tensors or, outside autocast, another dtype than the initial state; or it
+                has no such rows.
         """
         batch_size = self._batch_size(state) or 0
         states = self.split_state(state, batch_size)
@@ -111,6 +111,6 @@ class HasStates(nn.Module, ABC):
         return [*self._modules["cells"]._modules.values()]  # type: ignore[union-attr]  # as fast as a list
 
 
-def _rows_error(rows: Tensor, must: str) -> ValueError:
+def _rows_error(rows: Tensor, must: str) -> InputError:
     kind = f"{str(rows.dtype).removeprefix('torch.')} of shape {tuple(rows.shape)}"
-    return ValueError(f"rows are {kind}, {must}")
+    return InputError(f"rows are {kind}, {must}")

@@ -1,8 +1,8 @@
 """What an operator declares besides its kernels: checks of its arguments, and its floating-point operations.
 
 Kernels read the memory of tensors, so that all of them are checked before. Each error is one line that names the
-argument. Operations are those of `torch.utils.flop_counter.FlopCounterMode`: products of matrices, with two operations
-for a multiplication and an addition.
+argument. Floating-point operations are counted as `torch.utils.flop_counter.FlopCounterMode` counts them: those of
+matrix products alone, two for each multiplication with its addition.
 """
 
 import operator

@@ -123,8 +123,8 @@ CONTRACT = Contract(
     tiny=(2, 2, 2, 3, 2),
     states=["fast hidden", "fast cell state", "slow hidden", "slow cell state"],
     inputs=["x"],
-    exact=1e-9,
-    single=5e-3,
+    exact=1e-10,
+    single=1e-3,
     loops=True,
 )
 

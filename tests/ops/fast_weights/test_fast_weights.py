@@ -85,8 +85,8 @@ CONTRACT = Contract(
     tiny=(3, 2, 4),
     states=["h0", "a0"],
     inputs=["x"],
-    exact=1e-9,
-    single=2e-3,
+    exact=1e-10,
+    single=5e-4,
     typical=1.5,
     is_smooth=lambda options: options["kind"] != "relu",  # ReLU has kinks
     loops=True,

@@ -131,8 +131,8 @@ CONTRACT = Contract(
     tiny=(2, 2, 2, 3),
     states=["h0", "c0"],
     inputs=["x"],
-    exact=1e-9,
-    single=2e-3,
+    exact=1e-10,
+    single=1e-3,
     loops=True,
 )
 

@@ -98,7 +98,7 @@ CONTRACT = Contract(
     states=MemoryState._fields,
     inputs=["x"],
     exact=1e-10,
-    single=5e-3,
+    single=1e-3,
     worst=1000,  # weights are inverse squares of distances, which may be small
     is_smooth=lambda kind: kind["group"] != "rotation",
     loops=True,

@@ -101,8 +101,8 @@ CONTRACT = Contract(
     tiny=(3, 2, 1, 2, 3, 2),
     states=[f"state_{index}" for index in ("hidden", "cell", *range(7))],
     inputs=["x"],
-    exact=1e-9,
-    single=5e-3,
+    exact=1e-10,
+    single=1e-3,
     is_smooth=lambda kind: kind["controller"] != "relu" and kind["memory"] == "ntm",
     loops=True,
 )
