@@ -22,7 +22,8 @@ from gyral.core.memory import limited_memory
 from gyral.core.progress import line
 from gyral.core.ranks import launched
 from gyral.core.signals import Interrupted, stop
-from gyral.runs.directory import CONFIG, DONE, Run, find_checkpoint, open_run, read_results, record_run
+from gyral.runs.directory import CONFIG, DONE, Run, find_checkpoint, read_results
+from gyral.runs.opening import open_run, record_run
 from gyral.runs.summary import needed_trust, print_next_commands, print_results, relative_path
 
 if TYPE_CHECKING:

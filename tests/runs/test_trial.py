@@ -9,7 +9,7 @@ import pytest
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
-from gyral.runs import directory, trial
+from gyral.runs import directory, opening, trial
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, mode: RunMode, **options: Any) -> None:
@@ -41,4 +41,4 @@ def test_the_name_of_a_sweep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         (RunMode.MULTIRUN, "/somewhere/first", "first"),
     ):
         configure(monkeypatch, mode, sweep=SimpleNamespace(dir=folder))
-        assert directory.sweep_name() == expected
+        assert opening.sweep_name() == expected

@@ -12,7 +12,8 @@ from omegaconf import OmegaConf
 from pytorch_lightning import Callback
 
 from gyral.core.errors import OptionError
-from gyral.runs import directory as run_directory
+from gyral.runs import opening
+from gyral.runs.directory import Run, load_run
 from gyral.runs.provenance import read_provenance
 from gyral.runs.records import read_run
 from tests.helpers import killing
@@ -223,7 +224,7 @@ def test_a_process_that_is_killed_while_it_starts_leaves_a_whole_run(
         raise OSError("the process is killed here")
 
     with monkeypatch.context() as context:
-        context.setattr(run_directory, name, die)
+        context.setattr(opening, name, die)
         assert invoke(f"resume={run}", LONG).status == 1
     assert not (run / "DONE").exists()
     assert OmegaConf.load(run / "config.yaml").trainer.max_steps == 4
@@ -236,7 +237,7 @@ def test_a_refused_length_changes_nothing(run: Path) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "train.log"}
     for steps in (3, "many"):
         with pytest.raises(OptionError, match=f"max_steps={steps}: must be more than 4"):
-            run_directory.lengthened(run_directory.load_run(run), steps)
+            opening.lengthened(load_run(run), steps)
     for words, reason in [
         (["trainer.max_steps=3"], "must be more than 4"),
         ([LONG, "seed=2"], "trainer.max_steps=<more steps> at most; leave out seed=2"),
@@ -267,7 +268,7 @@ def test_the_length_of_a_run_is_checked_without_a_trainer(option: str) -> None:
     config = OmegaConf.create({"trainer": {"max_steps": 4}, "scheduler": {option: 4}})
     reason = rf"scheduler\.{option}=4 ends with the run in run: .*\.max_steps=8, or one from its weights: weights=run$"
     with pytest.raises(OptionError, match=reason):
-        run_directory.lengthened(run_directory.Run(Path("run"), config), 8)
+        opening.lengthened(Run(Path("run"), config), 8)
 
 
 def test_a_sweep_of_two_runs_of_4_steps_is_lengthened(tmp_path: Path, long_run: Path) -> None:

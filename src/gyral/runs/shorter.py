@@ -25,10 +25,9 @@ from gyral.runs.directory import (
     WANDB,
     Run,
     check_links,
-    lengthened,
     read_saved_run,
-    with_saved_interval,
 )
+from gyral.runs.opening import lengthened, with_saved_interval
 from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE
 from gyral.runs.summary import relative_path
 

@@ -17,8 +17,9 @@ from gyral.core.console import Console
 from gyral.core.errors import UserError
 from gyral.core.inputs import suffix_of
 from gyral.core.measures import Measure, loss_unit, printed
-from gyral.runs.directory import BUDGET, Run, check_longer
+from gyral.runs.directory import BUDGET, Run
 from gyral.runs.measures import read_measures
+from gyral.runs.opening import check_longer
 
 COMPARED = ("lstm", "gru")  # a run is compared with the first of these models that differs from its own
 SEEDS = "seed=1,2,3"

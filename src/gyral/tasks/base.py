@@ -1,30 +1,24 @@
-"""The base classes of all tasks: training step, evaluation, logging, and the state that checkpoints hold."""
+"""The base classes of all tasks: the model and the data of a task, and what it offers to commands."""
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 
 from gyral.cells.inputs import MaskedInputs
 from gyral.core.checks import check_boolean, check_choice, check_integer
-from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
 from gyral.core.errors import OptionError, UserError
-from gyral.core.forms import check_number
-from gyral.core.measures import OF_OBJECTIVES, Measure, Remark
-from gyral.data.batching import Stream
+from gyral.core.measures import OF_OBJECTIVES, Measure
 from gyral.models.attention import ReadoutFactory
 from gyral.models.sequence import SequenceModel
 from gyral.tasks.data_module import SplitData
 from gyral.tasks.metrics import Metrics
 from gyral.tasks.objective import Classification, Objective
 from gyral.tasks.optimization import Optimization, OptimizerFactory, SchedulerFactory
+from gyral.tasks.steps import Steps
 
 if TYPE_CHECKING:
     from gyral.tasks.predicted import Predictions
@@ -44,7 +38,7 @@ class ModelFactory(Protocol):
 Data = TypeVar("Data", bound=SplitData)
 
 
-class Task(LightningModule, ABC, Generic[Data]):
+class Task(Steps, ABC, Generic[Data]):
     """A task: data, a model that is made for it, an objective, and metrics.
 
     This class has what every task has. Tasks on sequences derive from `SequenceTask`.
@@ -96,7 +90,6 @@ class Task(LightningModule, ABC, Generic[Data]):
     """
 
     measures: tuple[Measure, ...] = OF_OBJECTIVES
-    remarks: tuple[Remark, ...] = ()
     small: ClassVar[Mapping[str, Any]] = {}
     # dotted names of functions, by name: a command imports them, and training does not
     generators: ClassVar[Mapping[str, str]] = {}
@@ -134,21 +127,7 @@ class Task(LightningModule, ABC, Generic[Data]):
         self.metrics = self.objective.metrics(per_step=False) if metrics is None else metrics
         self.monitor = check_choice("monitor", monitor, [f"val/{name}" for name in self.metrics.names])
         self.mode = check_choice("mode", mode, ("min", "max"))
-        self.train_loss: float | None = None
-        self.lr: float | None = None
         self.optimization = Optimization(optimizer, scheduler)
-        self._losses: list[Tensor] = []
-        self._weight = 1.0  # of this process's rows of the batch; the mean over all processes is 1
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "_current_fx_name":  # Lightning sets it 44 times a step; `nn.Module` would look for parameters first
-            object.__setattr__(self, name, value)
-        else:
-            super().__setattr__(name, value)
-
-    def data_metrics(self) -> dict[str, float]:
-        """Return numbers that describe the data, such as the baseline; each evaluation logs them with its metrics."""
-        return {"baseline": self.baseline}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -199,85 +178,6 @@ class Task(LightningModule, ABC, Generic[Data]):
         module, _, name = self.predictor.rpartition(".")
         return Predictions(self, getattr(import_module(module), name)(self, data))
 
-    def targets(self, batch: Any) -> Tensor:
-        """Return the targets: classes (B, …), or real values (B, …, Y); see `gyral.data.batching.Batch`."""
-        return batch.targets
-
-    def batch_size_in_units(self, batch: Any) -> int:
-        """Return the size of a batch in `unit`; in this base class, the number of rows."""
-        return len(self.targets(batch))
-
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Turn off dropout and gradients within the context."""
-        training = self.training
-        try:
-            with torch.no_grad():
-                self.eval()
-                yield
-        finally:
-            self.train(training)
-
-    def state_size(self) -> int:
-        """Return the number of values that the model carries from step to step; 0 without sequences."""
-        return 0
-
-    def loss(self, outputs: Tensor, batch: Any) -> Tensor:
-        """Return the mean loss over all targets: the cross-entropy in nats, or the mean squared error."""
-        return self.objective.loss(outputs, self.targets(batch))
-
-    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Return the rows of a batch that this process computes. Every process loads whole batches."""
-        if world_size() == 1:
-            return batch
-        own = local_rows(batch, rank(), world_size())
-        # With this weight, the mean of the gradients over processes is the gradient of the mean over all targets.
-        own_count, count = (self.objective.count(self.targets(rows)) for rows in (own, batch))
-        self._weight = world_size() * (own_count / count).item() if count else 0.0
-        return own
-
-    def on_train_epoch_start(self) -> None:
-        stream: Any = self.trainer.train_dataloader
-        if isinstance(stream, Stream) and stream.position >= len(stream):  # the trainer would run empty epochs for ever
-            reason = f"the training stream has ended after {self.global_step} of {self.trainer.max_steps} steps"
-            raise UserError(f"{reason}; set Trainer(accumulate_grad_batches=…), which must not change during training")
-
-    def training_step(self, batch: Any, index: int) -> Tensor:
-        outputs = self(batch)
-        # A process whose rows have no targets skips the loss: others may have some.
-        loss = self.loss(outputs, batch) if self._weight else 0 * outputs.sum()
-        if self._weight != 1:
-            loss = loss * self._weight
-        self._losses.append(loss.detach())
-        updates = (index + 1) % self.trainer.accumulate_grad_batches == 0
-        interval = self.trainer.log_every_n_steps  # 0: a trainer that logs nothing
-        if updates and interval and (self.global_step + 1) % interval == 0:
-            # Not self.log: Lightning would convert the tensor to a number at every step, for the progress bar.
-            self.train_loss = torch.tensor(self._unlogged_losses()).mean().item()
-            self._losses.clear()
-            self.log_row({"train/loss": self.train_loss, "train/baseline": self.baseline}, self.global_step)
-        return loss
-
-    def _unlogged_losses(self) -> list[float]:
-        """Return the losses of the steps since the last logged one, as means over all processes."""
-        losses = torch.stack(self._losses).tolist() if self._losses else []
-        return [sum(of_step) / len(of_step) for of_step in zip(*all_gather_object(losses), strict=True)]
-
-    def log_row(self, metrics: dict[str, float], step: int) -> None:
-        """Log metrics immediately.
-
-        `self.log` would wait until the checkpoint of the same step is written. A run that is killed in between would
-        lose the metrics.
-        """
-        for logger in self.trainer.loggers:
-            logger.log_metrics(metrics=metrics, step=step)
-
-    def validation_step(self, batch: Any, index: int) -> None:
-        self._evaluate(batch)
-
-    def test_step(self, batch: Any, index: int) -> None:
-        self._evaluate(batch)
-
     def predict_step(self, batch: Any, index: int) -> Any:
         """Return the predictions for all rows of a batch, of which `trainer.predict` makes a list.
 
@@ -285,40 +185,13 @@ class Task(LightningModule, ABC, Generic[Data]):
         """
         return self.predict(batch)
 
-    def _evaluate(self, batch: Any) -> None:
-        if not len(self.targets(batch)):  # The batch has fewer rows than there are processes.
-            return
-        outputs = self(batch)
-        if self._weight:
-            self.metrics.update(outputs, batch, self.loss(outputs, batch))
+    def batch_size_in_units(self, batch: Any) -> int:
+        """Return the size of a batch in `unit`; in this base class, the number of rows."""
+        return len(self.targets(batch))
 
-    def on_validation_epoch_end(self) -> None:
-        values = {f"val/{name}": value for name, value in self.metrics.compute().items()}
-        for name, value in values.items():
-            self.log(name, value, prog_bar=name == self.monitor)
-        self.log_dict({f"val/{name}": value for name, value in self.data_metrics().items()})
-        self.step_validation(values[self.monitor])
-
-    def step_validation(self, monitored: Tensor) -> None:
-        """Update what depends on validations; in this base class, the learning-rate schedule.
-
-        Args:
-            monitored: value of the monitored metric in the validation that has ended.
-        """
-        self.optimization.step_plateau(monitored)
-
-    def on_test_epoch_end(self) -> None:
-        values = {f"test/{name}": value for name, value in self.test_results().items()}
-        # This fills trainer.callback_metrics and, without loggers, the results of trainer.test. Loggers get the metrics
-        # from `log_row`, because Lightning's step differs in a run that was trained before.
-        self.log_dict(values, logger=False if self.trainer.loggers else None)
-        self.log_row(values, self.global_step)
-
-    def test_results(self) -> dict[str, float]:
-        """Return the metrics of a test, including those of categories of rows, and `data_metrics`."""
-        categories = self.metrics.compute_categories()  # first: `compute` resets
-        metrics = {**self.metrics.compute(), **categories}
-        return {**{name: value.item() for name, value in metrics.items()}, **self.data_metrics()}
+    def state_size(self) -> int:
+        """Return the number of values that the model carries from step to step; 0 without sequences."""
+        return 0
 
     def check_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Check that the contents of a checkpoint other than weights belong to this task.
@@ -364,36 +237,6 @@ class Task(LightningModule, ABC, Generic[Data]):
         if not isinstance(task, cls):
             raise UserError(f"{checkpoint_path}: is a checkpoint of {type(task).__name__}, not of {cls.__name__}")
         return task if map_location is None else task.to(map_location)
-
-    def configure_optimizers(self) -> Any:
-        return self.optimization.configure(self, self.lr)
-
-    def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
-        """Take a step of the optimizer, then call `after_optimizer_step(steps, optimizer)` of modules that have it."""
-        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        for module in self.modules():
-            if hasattr(module, "after_optimizer_step"):
-                module.after_optimizer_step(self.global_step + 1, optimizer)  # Lightning counts the step afterwards
-
-    def substitutes(self) -> dict[str, float]:
-        """Return the metrics of `remarks`, which are not zero if the data are other data than the configuration names.
-
-        Which data these are depends on the files that the data folder has. Checkpoints contain the metrics, so that no
-        checkpoint is evaluated or trained on generated data in place of published data, or the other way round.
-        """
-        metrics = self.data_metrics() if self.remarks else {}
-        return {remark.name: float(metrics[remark.name]) for remark in self.remarks if remark.name in metrics}
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["substitutes"] = self.substitutes()
-        checkpoint["losses_since_logged"] = self._unlogged_losses()
-        self.optimization.save(checkpoint)
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        for loss in checkpoint["losses_since_logged"]:
-            check_number("losses_since_logged", loss, math.inf)
-        self._losses = [torch.tensor(loss, device=self.device) for loss in checkpoint["losses_since_logged"]]
-        self.optimization.load(checkpoint)
 
 
 class SequenceTask(Task[Data]):

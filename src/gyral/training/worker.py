@@ -29,12 +29,11 @@ from gyral.runs.directory import (
     Run,
     find_checkpoint,
     load_run,
-    moved_data,
     read_results,
     resolve,
     with_data_at,
-    with_saved_interval,
 )
+from gyral.runs.opening import moved_data, with_saved_interval
 from gyral.runs.saved_files import read_config
 from gyral.training import build, loop
 from gyral.training.ddp.peers import FINISHED, READY, TICK, StoppedClock, peer_processes

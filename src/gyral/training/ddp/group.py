@@ -36,7 +36,8 @@ from gyral.core.errors import OptionError, UserError
 from gyral.core.files import to_json
 from gyral.core.ranks import Place, launched, node_name, on_nodes, refuse
 from gyral.core.signals import Interrupted
-from gyral.runs.directory import check_resume, load_run, remove_empty, resolve
+from gyral.runs.directory import load_run, resolve
+from gyral.runs.opening import check_resume, remove_empty
 from gyral.training.ddp.peers import GRACE, TICK, ProcessError, end_process
 from gyral.training.ddp.strategy import ClusterEnvironment
 
