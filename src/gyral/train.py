@@ -14,7 +14,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from gyral.config import command_line
-from gyral.config.composition import check_config
 from gyral.config.overrides import plain
 from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError
@@ -229,6 +228,7 @@ def fit(config: DictConfig, directory: str | Path | None = None) -> "RunRecord":
         UserError: an option that is not allowed, or a directory that holds a run of another configuration.
         KeyboardInterrupt: the run was stopped by Ctrl-C.
     """
+    from gyral.config.instantiation import check_config  # now: the command does not need them
     from gyral.runs.job import job_from_python
 
     check_config(config)

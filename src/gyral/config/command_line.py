@@ -24,9 +24,9 @@ from gyral.config import own_modules
 from gyral.config import resolvers as resolvers  # registers them
 from gyral.config.errors import describe
 from gyral.config.groups import CONFIG_PATH, add_user_modules, choices, groups, list_choices
-from gyral.config.mistakes import arrange_words, check_words, is_of_hydra
 from gyral.config.overrides import MULTIRUN, defer_options
 from gyral.config.tables import GENERATED
+from gyral.config.words import arrange_words, check_words, is_of_hydra
 from gyral.core.commands import leave_out_current_directory, print_version, program
 from gyral.core.errors import JobError, UserError, hide_passwords
 from gyral.core.signals import Interrupted
@@ -59,7 +59,7 @@ def main(
     Args:
         task_function: the function to call.
         config_name: name of the primary file in conf/, with its folder if its groups are not in conf/ itself.
-        literal: options whose values are literal text instead of Hydra's grammar, besides `mistakes.PATHS`.
+        literal: options whose values are literal text instead of Hydra's grammar, besides `words.PATHS`.
         after_sweep: a function that the sweeper calls with the configuration of the sweep when all jobs have ended.
         check_options: a function that the sweeper calls before the first job, to check the options in a section of the
             configuration of a job.

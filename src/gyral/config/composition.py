@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra import version
@@ -15,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from gyral.config import resolvers as resolvers  # registers them
 from gyral.config.errors import describe
 from gyral.config.groups import CONFIG_PATH, add_user_modules
-from gyral.config.mistakes import arrange_words, check_words
+from gyral.config.words import arrange_words, check_words
 from gyral.core.errors import UserError
 
 _OVERRIDES = "_overrides"  # attribute of a composed configuration that holds its overrides
@@ -75,9 +74,3 @@ def _own_hydra() -> Iterator[None]:
 def overrides_of(config: DictConfig) -> list[str]:
     """Return the overrides of a configuration that `compose` returned, or an empty list for a copy of it."""
     return list(config.__dict__.get(_OVERRIDES, []))
-
-
-def check_config(config: Any) -> None:
-    """Raise `UserError` unless a value is a configuration as `compose` returns it."""
-    if not isinstance(config, DictConfig) or not {"task", "model", "trainer"} <= set(config):
-        raise UserError(f"config: must be what gyral.compose returns, not {type(config).__name__}")

@@ -16,8 +16,8 @@ from omegaconf.errors import (
 )
 
 from gyral.config.groups import choices, find_table_error
-from gyral.config.mistakes import suggest
 from gyral.config.overrides import parse, text
+from gyral.config.words import suggest
 from gyral.core.commands import typed
 from gyral.core.errors import SweepError, UserError, hide_passwords, one_line, printable, suggest_name
 from gyral.core.memory import is_out_of_memory

@@ -113,6 +113,12 @@ def located(config: DictConfig, key: str) -> Iterator[None]:
         raise UserError(f"{key}: {message}") from error
 
 
+def check_config(config: Any) -> None:
+    """Raise `UserError` unless a value is a configuration as `compose` returns it."""
+    if not isinstance(config, DictConfig) or not {"task", "model", "trainer"} <= set(config):
+        raise UserError(f"config: must be what gyral.compose returns, not {type(config).__name__}")
+
+
 def check_sections(config: DictConfig) -> None:
     """Raise `OptionError` unless the sections of a configuration are there and each names its class or function.
 

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.composition import compose_with_hydra
 from gyral.config.groups import CONFIG_PATH, load_choice
-from gyral.config.mistakes import arrange_words, check_words
+from gyral.config.words import arrange_words, check_words
 from gyral.core.commands import typed
 from gyral.core.errors import OptionError, UserError
 from gyral.sweeps.grid import values_of

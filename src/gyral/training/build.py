@@ -15,9 +15,8 @@ from pytorch_lightning.accelerators import AcceleratorRegistry
 from pytorch_lightning.callbacks import Checkpoint, ProgressBar
 from torch.optim import Optimizer
 
-from gyral.config.composition import check_config
 from gyral.config.groups import load_choice
-from gyral.config.instantiation import check_section, check_sections, located, make
+from gyral.config.instantiation import check_config, check_section, check_sections, located, make
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
 from gyral.core.memory import release_freed_memory, retain_freed_memory

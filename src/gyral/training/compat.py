@@ -4,7 +4,7 @@ What is private in torch itself is in `gyral.core.compat`, which the library can
 where their class is subclassed: `DDPStrategy._configure_launcher` in ddp/strategy.py (Lightning's launcher repeats the
 command line, which in a sweep runs the whole sweep: Lightning #2727, #18175), and
 `EarlyStopping._evaluate_stopping_criteria` in callbacks/early_stopping.py. One private function is imported elsewhere:
-Hydra's parser of flags in config/mistakes.py, which this package is above. wandb_run.py ends the process of W&B, for
+Hydra's parser of flags in config/words.py, which this package is above. wandb_run.py ends the process of W&B, for
 which there is no public way either. Only `NoProfiler` and `skip_empty_hooks` are for speed: some 0.1 ms of each
 step, measured together with other changes. All is tested with the versions in constraints.txt.
 """

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from gyral.config import tables, texts
+from gyral.config import tables, words
 from gyral.config.composition import compose, compose_with_hydra
 from gyral.config.groups import CONFIG_PATH, groups
-from gyral.config.mistakes import FOLDERS, arrange_words
 from gyral.config.overrides import parse, quote, split_values, text
 from gyral.config.plain import walk
+from gyral.config.words import FOLDERS, arrange_words
 from tests.helpers.running import compose_choices, invoke
 
 TRAIN = Path(CONFIG_PATH, "train")
@@ -41,7 +41,7 @@ def read(word: str) -> Any:
 
 def texts_in(config: Any) -> Iterator[str]:
     """Yield the keys of the options of a configuration that are known to be texts or paths."""
-    options = texts.Options([], TRAIN)
+    options = words.Options([], TRAIN)
     vars(options)["_config"] = OmegaConf.create(config)
     others = (bool, int, float, dict)  # what no text or path has as its default
     yield from (
@@ -69,13 +69,13 @@ def test_every_value_of_an_option_that_is_a_text_or_a_path_is_taken_as_it_is(mon
     assert len(known) > 90
     values = itertools.cycle(("é=a.txt[:900]", "a,b", "[a]", " a "))
     for (key, config), value in zip(dict(found.values()).items(), values, strict=False):
-        monkeypatch.setattr(texts.Options, "_config", OmegaConf.create(config))
-        assert read(texts.quote_texts([f"{key}={value}"], TRAIN)[0]) == value, key
+        monkeypatch.setattr(words.Options, "_config", OmegaConf.create(config))
+        assert read(words.quote_texts([f"{key}={value}"], TRAIN)[0]) == value, key
 
 
 @pytest.mark.parametrize("key", ["task.corpus.path", "hydra.run.dir", "hydra.job.name", "paths.data_dir"])
 def test_any_text_needs_no_quotes(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(texts.Options, "_config", COMPOSED())
+    monkeypatch.setattr(words.Options, "_config", COMPOSED())
     for value in VALUES:
         [word] = arrange_words([f"{key}={value}"], TRAIN)
         assert read(word) == (os.path.expanduser(value) if key in FOLDERS else value)
