@@ -25,6 +25,7 @@ from gyral.config import resolvers as resolvers  # registers them
 from gyral.config.errors import describe
 from gyral.config.groups import CONFIG_PATH, add_user_modules, choices, groups, list_choices
 from gyral.config.overrides import MULTIRUN, defer_options
+from gyral.config.plain import flatten
 from gyral.config.tables import GENERATED
 from gyral.config.words import arrange_words, check_words, is_of_hydra
 from gyral.core.commands import leave_out_current_directory, print_version, program
@@ -33,7 +34,17 @@ from gyral.core.signals import Interrupted
 from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
 
 COMMANDS = ("train", "evaluate", "predict", "generate", "report", "fetch", "dashboard")
-FIRST = ("task", "model", "optimizer", "scheduler", "trainer", "callbacks", "logger", "launcher")  # groups in the help
+GROUPS = (
+    "task",
+    "model",
+    "optimizer",
+    "scheduler",
+    "trainer",
+    "callbacks",
+    "logger",
+    "launcher",
+    "debug",
+)  # in the help
 HELP_WIDTH = 100  # characters
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
@@ -198,8 +209,7 @@ def help_text(file: Path, overrides: list[str]) -> str:
     config, template_text = _compose(file, overrides)
     template = Template(template_text)
     commands = {command: " ".join(program(command)) for command in COMMANDS}
-    listed = "\n".join(map(_list_group, sorted(_groups_of(file), key=_place)))
-    shown = {"APP_CONFIG_GROUPS": listed, "CONFIG": OmegaConf.to_yaml(config), "OPTIONS": list_options(file, config)}
+    shown = {"APP_CONFIG_GROUPS": list_groups(), "CONFIG": list_keys(config), "OPTIONS": list_options(file, config)}
     return template.substitute(shown, **commands)
 
 
@@ -208,16 +218,26 @@ def _groups_of(file: Path) -> list[str]:
     return groups() if file.name == "train" else []
 
 
-def _place(group: str) -> tuple[int, str]:
-    """Return a key that sorts the groups for the help: those that most commands name first."""
-    return FIRST.index(group) if group in FIRST else len(FIRST) + (group in GENERATED), group
+def list_groups() -> str:
+    """Return a line for each group with its first choices; of the choices that tables make, only their number."""
+    lines = [textwrap.shorten(list_choices(group), HELP_WIDTH, placeholder=" …") for group in GROUPS]
+    numbers = (f"{group}: {len(choices(group))}" for group in GENERATED)
+    return "\n".join((*lines, f"{', '.join(numbers)}  rows, columns and tables of papers"))
 
 
-def _list_group(group: str) -> str:
-    """Return the choices of a group for the help; of the choices that tables make, only their number."""
-    if group not in GENERATED:
-        return list_choices(group)
-    return f"{group}: {len(choices(group))} choices; {' '.join(program('train'))} --help {group} lists them"
+def list_keys(config: DictConfig) -> str:
+    """Return the options of a configuration for the help, in a paragraph for each section; classes are left out."""
+    sections: dict[str, list[str]] = {}
+    for key, value in flatten(OmegaConf.to_container(config)):
+        section, dot, name = key.partition(".") if "." in key else ("", "", key)
+        if not key.rpartition(".")[2].startswith("_"):
+            option = f"{name}: {OmegaConf.to_yaml([value])[2:].rstrip()}"
+            sections.setdefault(section + dot, []).append(option.replace(" ", "\0"))  # lines end between options
+    paragraphs = (
+        textwrap.fill(", ".join(options), HELP_WIDTH, initial_indent=f"{section:11}", subsequent_indent=" " * 11)
+        for section, options in sections.items()
+    )
+    return "\n".join(paragraphs).replace("\0", " ")
 
 
 def list_options(file: Path, config: DictConfig) -> str:
