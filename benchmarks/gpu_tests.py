@@ -18,7 +18,11 @@ from benchmarks.provenance import ROOT
 
 ALONE = "tests/gpu/test_speed.py"  # tests of times
 # what the others run: those that compile most are first
-KERNELS = ("tests/ops/rum/test_rum_triton.py", "tests/ops/diagonal/test_diagonal_triton.py")
+KERNELS = (
+    "tests/ops/rum/test_rum_triton.py",
+    "tests/ops/diagonal/test_diagonal_triton.py",
+    "tests/ops/short_convolution/test_short_convolution_triton.py",
+)
 PATHS = (*KERNELS, "tests/gpu", f"--ignore={ALONE}")
 OPTIONS = ("-v", "-p", "no:cacheprovider", "-p", "benchmarks.gpu_share", "--tb=short", "--durations=10")
 PYTEST = (sys.executable, "-m", "pytest", *OPTIONS)

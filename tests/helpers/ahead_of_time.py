@@ -79,6 +79,27 @@ class ScanCase(NamedTuple):
         return f"kind={self.kind.replace(' ', '-')} size={self.size} masked={self.masked}"
 
 
+class ConvolutionCase(NamedTuple):
+    """Arguments that make the operator of the short convolution launch its kernels.
+
+    Attributes:
+        parts: Channels of the parts.
+        kernel: Size of the window.
+        with_options: Whether there are a bias, lengths and resets.
+        cards: Compute capabilities for which it is compiled.
+        kernels: How many they are, forward and backward.
+    """
+
+    parts: tuple[int, ...]
+    kernel: int
+    with_options: bool
+    cards: tuple[int, ...] = (HOPPER,)
+    kernels: int = 2
+
+    def __str__(self) -> str:
+        return f"parts={'+'.join(map(str, self.parts))} kernel={self.kernel} options={self.with_options}"
+
+
 class Family(NamedTuple):
     """Kernels that a module launches.
 
@@ -159,6 +180,28 @@ def launch_scan(case: ScanCase) -> None:
     kernels.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
 
 
+def launch_convolution(case: ConvolutionCase) -> None:
+    """Launch the kernels of the short convolution, forward and backward."""
+    import torch
+
+    from gyral.ops.short_convolution import OPERATOR
+    from gyral.ops.short_convolution.triton import launch
+
+    batch, channels, zeros, some = 2, sum(case.parts), torch.zeros, case.with_options
+    a = OPERATOR.Arguments(
+        values=zeros(STEPS, batch, channels),
+        weight=zeros(channels, case.kernel),
+        bias=zeros(channels) if some else None,
+        history=zeros(batch, case.kernel - 1, channels),
+        lengths=torch.ones(batch, dtype=torch.int64) if some else None,
+        starts=zeros(STEPS, batch, dtype=torch.bool) if some else None,
+        first=case.parts[0],
+        second=case.parts[1],
+    )
+    results, saved = launch.forward(a)
+    launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
+
+
 SAMPLE = Case(3, 16, True, True)
 FAMILIES = {
     "rum": Family(
@@ -183,6 +226,16 @@ FAMILIES = {
             ScanCase("bilinear", 128, False),
         ),
         launch_scan,
+    ),
+    "short_convolution": Family(
+        "short_convolution/triton",
+        (
+            ConvolutionCase((50, 50, 50), 4, True, (*CARDS,)),
+            ConvolutionCase((128, 128, 128), 4, False),
+            ConvolutionCase((50, 0), 4, True),
+            ConvolutionCase((64, 0), 8, True),
+        ),
+        launch_convolution,
     ),
 }
 

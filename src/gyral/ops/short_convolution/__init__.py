@@ -18,7 +18,8 @@ from gyral.ops.short_convolution import naive
 
 __all__ = ["short_convolution"]
 
-LONGEST = 32  # weights of a kernel's window
+LONGEST = 32  # weights of a window in the kernels of a CPU
+LONGEST_ON_GPU = 8  # those of a GPU have no loop over a window
 
 
 def shapes(a: Any) -> None:
@@ -65,8 +66,8 @@ KERNELS = Kernels(
 )
 OPERATOR = Operator(
     naive.short_convolution,
-    {"cpu": KERNELS},
-    supports=lambda a: a.weight.shape[-1] <= LONGEST,
+    {"cpu": KERNELS, "cuda": "gyral.ops.short_convolution.triton"},
+    supports=lambda a: a.weight.shape[-1] <= (LONGEST if a.values.is_cpu else LONGEST_ON_GPU),
     shapes=shapes,
 )
 

@@ -1,0 +1,168 @@
+"""The Triton kernels of the short convolution against plain torch in float64: on a GPU, else under the interpreter."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="the kernels need triton")
+
+import triton.language as tl
+from torch import Tensor
+
+from gyral.ops.operator import KernelUnavailableError
+from gyral.ops.short_convolution import OPERATOR
+from gyral.ops.short_convolution.triton import kernels, launch
+from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+
+TOLERANCE = 1e-5 if ON_GPU else 2e-6  # a GPU's exponential and division are not rounded correctly
+# T, B, K and the sizes of the parts: a single number, fewer steps than a window, several tiles, a long window
+SIZES = [(1, 1, 4, 1), (2, 3, 4, 5, 3), (18, 2, 4, 3, 5, 2), (9, 2, 7, 4)]
+MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
+NAMES = ("values", "weight", "bias", "history")
+
+
+@pytest.fixture(autouse=True)
+def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with kernels_of(OPERATOR):
+        if not ON_GPU:
+            set_tiles(monkeypatch, 16)
+        yield
+
+
+def set_tiles(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    for module in (kernels, launch):
+        for name in ("BLOCK", "BLOCK_STEPS"):
+            monkeypatch.setattr(module, name, tl.constexpr(size))
+
+
+class Case:
+    """Arguments: tensors with a gradient, in float64 with values of float32, and others."""
+
+    def __init__(self, steps: int, batch: int, kernel: int, *parts: int, masks: str = "none", bias: bool = True):
+        channels = sum(parts)
+        shapes = (steps, batch, channels), (channels, kernel), (channels,), (batch, kernel - 1, channels)
+        drawn = {name: torch.randn(shape).double() for name, shape in zip(NAMES, shapes, strict=True)}
+        self.tensors = {name: tensor for name, tensor in drawn.items() if bias or name != "bias"}
+        self.others: dict[str, Any] = {"bias": None, "lengths": None, "starts": None}
+        self.others |= {"first": parts[0], "second": (*parts, 0)[1]}
+        self.parts = len(parts)
+        has_lengths, has_starts = MASKS[masks]
+        if has_lengths:
+            self.others["lengths"] = torch.randint(1, steps + 1, (batch,), device=DEVICE)
+        if has_starts:
+            self.others["starts"] = (torch.rand(steps, batch) < 0.3).to(DEVICE)
+
+    def results(self, run: Any, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Return the parts and the gradients, in float64."""
+        leaves = {name: each.to(DEVICE, dtype).requires_grad_() for name, each in self.tensors.items()}
+        values = run(**self.others | leaves)[: self.parts]
+        by = [torch.sin(torch.arange(value.numel(), device=DEVICE, dtype=dtype)).view_as(value) for value in values]
+        gradients = torch.autograd.grad(values, list(leaves.values()), by)
+        found = {f"part {index}": value for index, value in enumerate(values)} | dict(
+            zip(leaves, gradients, strict=True)
+        )
+        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
+
+    def by_kernels(self) -> dict[str, Tensor]:
+        return self.results(OPERATOR, torch.float32)
+
+    def check(self) -> dict[str, Tensor]:
+        """Compare the kernels with plain torch; return their results."""
+        found, expected = self.by_kernels(), self.results(OPERATOR.naive, torch.float64)
+        for name, tensor in expected.items():
+            error = (found[name] - tensor).norm().item()
+            assert error <= TOLERANCE * tensor.norm().item(), f"{name}: {error / tensor.norm().item():.1e}"
+        return found
+
+
+@pytest.mark.named("*(1, *lengths*", "*(2, *none*", "*(18, *starts*", "*(18, *both*", "*(9, *lengths*")
+@pytest.mark.parametrize("masks", MASKS)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_kernels_equal_plain_torch(sizes: tuple[int, ...], masks: str) -> None:
+    case = Case(*sizes, masks=masks, bias=masks in ("none", "both"))
+    found = case.check()
+    if MASKS[masks][0]:
+        beyond = torch.arange(sizes[0]).unsqueeze(1) >= case.others["lengths"].cpu()
+        assert not any(found[name][beyond].any() for name in found if name.startswith("part") or name == "values")
+
+
+def test_tiles_of_the_size_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_tiles(monkeypatch, 32)
+    Case(35, 2, 4, 9, 11, masks="both").check()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of numpy
+def test_only_a_window_depends_on_what_is_no_number() -> None:
+    case = Case(19, 3, 4, 3, 4, masks="both")
+    starts, lengths = case.others["starts"], case.others["lengths"]
+    starts.zero_()[6, 1], lengths[:] = True, 17
+    expected = case.by_kernels()
+    case.tensors["history"][1] = case.tensors["values"][:6, 1] = torch.nan  # before the start of the second row
+    case.tensors["values"][17:] = torch.inf  # beyond the lengths
+    case.tensors["values"][10, 2, 0] = torch.nan  # in the windows of four steps
+    found = case.by_kernels()
+    assert torch.equal(found["part 1"][6:], expected["part 1"][6:])
+    assert torch.equal(found["part 0"][:, 0], expected["part 0"][:, 0])
+    assert torch.equal(found["part 0"][6:, 1], expected["part 0"][6:, 1])
+    is_spoiled = found["part 0"][:, 2, 0].isnan()
+    assert is_spoiled.nonzero().flatten().tolist() == [10, 11, 12, 13]
+    assert torch.equal(found["values"][6:, :2], expected["values"][6:, :2])
+    assert found["values"][:, 2, 0].isnan().nonzero().flatten().tolist() == [*range(7, 14)]
+    assert not found["values"][:, 2, 1:].isnan().any()
+    assert not found["history"][2].isnan().any()
+
+
+def test_no_rows() -> None:
+    assert not any(tensor.any() for tensor in Case(3, 0, 4, 2, 2).by_kernels().values())
+
+
+def test_each_part_may_be_differentiated_alone() -> None:
+    case = Case(5, 2, 4, 2, 3, 2)
+    given = OPERATOR.Arguments(**case.others | {name: each.float().to(DEVICE) for name, each in case.tensors.items()})
+    results, _ = launch.forward(given)
+    for index in range(3):
+        gradients: list[Tensor | None] = [None, None, None]
+        gradients[index] = results[index].cos()
+        zeros = [torch.zeros_like(each) if by is None else by for each, by in zip(results, gradients, strict=True)]
+        found, expected = (launch.backward(given, results, [], by, {}) for by in (gradients, zeros))
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_one_launch_each_way_and_nothing_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, launched = launch.launch, []
+    monkeypatch.setattr(launch, "launch", lambda kernel, *given: (launched.append(kernel), run(kernel, *given)))
+    case = Case(9, 2, 4, 3)
+    kept: set[int] = set()
+    leaves = {name: each.float().to(DEVICE).requires_grad_() for name, each in case.tensors.items()}
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.add(each.data_ptr()) or each, lambda each: each):
+        results = OPERATOR(**case.others | leaves)
+    results[0].sum().backward()
+    assert launched == [kernels.forward_convolution, kernels.backward_convolution]
+    assert kept <= {each.data_ptr() for each in (*leaves.values(), *results)}
+
+
+def test_the_first_use_compares_with_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = launch.forward
+
+    def wrong(given: Any) -> Any:
+        results, saved = forward(given)
+        results[0][-1].mul_(1.01)
+        return results, saved
+
+    monkeypatch.setattr(launch, "forward", wrong)
+    launch._probe.cache_clear()
+    with pytest.raises(KernelUnavailableError, match=f"short convolutions do not run on {DEVICE}: result 0 differs"):
+        launch.prepare(torch.device(DEVICE))
+    monkeypatch.undo()
+    launch._probe.cache_clear()
+
+
+@pytest.mark.skipif(not ON_GPU, reason="the interpreter has one thread")
+def test_the_same_bits_again() -> None:
+    case = Case(300, 40, 4, 50, 50, 50, masks="both")
+    expected = case.check()
+    for _ in range(10):
+        found = case.by_kernels()
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
