@@ -4,8 +4,9 @@ Usage: python -m benchmarks.launches, which writes benchmarks/records/count.json
 
 The operations run on the device "meta", which computes nothing. Those that launch a kernel are counted, forward and
 backward; views launch none. Operators with kernels in Triton run their Python functions, which launch nothing there.
-A cell without a function for whole sequences runs as a loop there, and as a CUDA graph on
-a GPU: its count grows linearly with the steps, and is extrapolated from short sequences.
+Normalizations by root mean squares count as layer normalizations, which have as many launches on a GPU: elsewhere
+torch computes them in several steps. A cell without a function for whole sequences runs as a loop there, and as a CUDA
+graph on a GPU: its count grows linearly with the steps, and is extrapolated from short sequences.
 """
 
 import contextlib
@@ -19,6 +20,8 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.gpu_rows import INPUT, LAYERS, SIZES, Case, models
@@ -39,7 +42,7 @@ MATRICES = ("FastWeights", "RUM:lambd=1", "WeiNet")  # cells each step of which 
 ON_CHIP = 64 * 1024  # bytes of a matrix that a program keeps in registers and shared memory
 # operations that launch nothing, beside views
 FREE = {"alias", "detach", "empty", "empty_like", "empty_strided", "is_same_size", "lift_fresh", "new_empty"}
-FREE |= {"_local_scalar_dense", "_reshape_alias", "_unsafe_view", "new_empty_strided", "view"}
+FREE |= {"_local_scalar_dense", "_reshape_alias", "_unsafe_view", "new_empty_strided", "promote_types", "view"}
 
 
 class Count(NamedTuple):
@@ -66,16 +69,17 @@ class Count(NamedTuple):
 
 
 class Launches(TorchDispatchMode):
-    """Counts the operations that launch a kernel, and the launches of an operator with kernels in Triton."""
+    """Counts the operations that launch a kernel, and the launches of operators with kernels in Triton."""
 
-    def __init__(self, operator: Operator | None = None) -> None:
+    def __init__(self, operators: Sequence[Operator] = ()) -> None:
         super().__init__()
-        self.count, self.operator = 0, operator
+        self.count = 0
+        self.runs: dict[Any, Any] = {each.forward_operator: each._forward for each in operators}
+        self.runs |= {each.backward_operator: each._backward for each in operators}
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
-        if self.operator is not None and function.namespace == "gyral":
-            is_forward = function is self.operator.forward_operator
-            run = self.operator._forward if is_forward else self.operator._backward
+        run = self.runs.get(function)
+        if run is not None:
             with self, launching(self):
                 return run(*arguments)
         aliases = [result.alias_info for result in function._schema.returns]
@@ -108,10 +112,34 @@ def launching(counted: Launches) -> Iterator[None]:
         yield
 
 
-def triton_operator(cell: RecurrentCell) -> Operator | None:
-    """Return the operator of a cell that has kernels in Triton, if there is one."""
-    operator = cell.fused_operator
-    return operator if operator is not None and TRITON in str(operator.kernels.get("cuda")) else None
+def has_triton(operator: Operator | None) -> bool:
+    """Return whether an operator has kernels in Triton."""
+    return operator is not None and TRITON in str(operator.kernels.get("cuda"))
+
+
+def triton_operators() -> list[Operator]:
+    """Return the operators with kernels in Triton of all modules that are imported."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("gyral.ops.")]
+    found = {id(value): value for module in modules for value in vars(module).values() if isinstance(value, Operator)}
+    return [operator for operator in found.values() if has_triton(operator)]
+
+
+@contextlib.contextmanager
+def unlaunched(operators_: Sequence[Operator]) -> Iterator[None]:
+    """Within this context, operators run their Python functions on tensors without memory."""
+    with contextlib.ExitStack() as stack:
+        for operator in operators_:
+            kernels = Unlaunched(importlib.import_module(operator.kernels["cuda"]))
+            stack.enter_context(mock.patch.dict(operator.kernels, {"meta": kernels}))
+            stack.enter_context(mock.patch.object(operator.checks, "prepare", operator.Arguments._make))
+        stack.enter_context(mock.patch.object(operators, "in_memory", lambda _, gradient: gradient.contiguous()))
+        stack.enter_context(mock.patch.object(F, "rms_norm", rms_norm))
+        yield
+
+
+def rms_norm(values: Tensor, shape: Sequence[int], gain: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """Return a tensor of the shape of `torch.nn.functional.rms_norm`, in the number of its launches on a GPU."""
+    return F.layer_norm(values, list(shape), gain, None, eps or 0.0)
 
 
 def count(model: str, batch: int, steps: int, hidden: int, input_size: int = INPUT) -> Count:
@@ -120,20 +148,12 @@ def count(model: str, batch: int, steps: int, hidden: int, input_size: int = INP
     torch.manual_seed(0)
     cell = make()
     is_whole = copy.deepcopy(cell).to("meta").fused_unsupported_reason() is None
-    operator = triton_operator(cell)
-    path = "kernels" if model in KERNELS or operator is not None else "whole" if is_whole else "loop"
+    has_kernels = has_triton(cell.fused_operator)
+    path = "kernels" if model in KERNELS or has_kernels else "whole" if is_whole else "loop"
     needs = needs_of(cell, model in MATRICES, batch * steps)
     if model in KERNELS:
         return Count(path, KERNEL_LAUNCHES // 2, KERNEL_LAUNCHES // 2, *needs)
-    if operator is not None:
-        kernels = Unlaunched(importlib.import_module(operator.kernels["cuda"]))
-        with (
-            mock.patch.dict(operator.kernels, {"meta": kernels}),
-            mock.patch.object(operator.checks, "prepare", operator.Arguments._make),  # tensors have no memory
-            mock.patch.object(operators, "in_memory", lambda _, gradient: gradient.contiguous()),
-        ):
-            return Count(path, *launches(cell, steps, "fused", operator), *needs)
-    if path == "whole":
+    if path != "loop":
         return Count(path, *launches(cell, steps, "fused"), *needs)
     few, more = (launches(cell, each, "reference") for each in SHORT)
     forward, backward = (
@@ -142,19 +162,25 @@ def count(model: str, batch: int, steps: int, hidden: int, input_size: int = INP
     return Count(path, forward, backward, *needs)
 
 
-def launches(cell: RecurrentCell, steps: int, backend: str, operator: Operator | None = None) -> tuple[int, int]:
-    """Return the launches of a cell over a sequence, forward and backward; see `Launches` for the operator."""
+def launches(cell: RecurrentCell, steps: int, backend: str) -> tuple[int, int]:
+    """Return the launches of a cell over a sequence, forward and backward."""
+    counted = triton_operators()
+    with unlaunched(counted):
+        return _launches(cell, steps, backend, counted)
+
+
+def _launches(cell: RecurrentCell, steps: int, backend: str, counted: Sequence[Operator]) -> tuple[int, int]:
     for device in ("meta", "cpu"):  # some cells need numbers from their parameters
         moved = copy.deepcopy(cell).to(device)
         inputs = torch.zeros(steps, ROWS, cell.input_size, device=device, requires_grad=True)
         try:
             module = Recurrent(lambda _, moved=moved: moved, cell.input_size, backend=backend)  # type: ignore[misc]
-            with Launches(operator) as forward:
+            with Launches(counted) as forward:
                 outputs = module(inputs)[0]
         except (NotImplementedError, RuntimeError, UserError):
             continue
         gradient = torch.ones_like(outputs)  # of what follows the layer
-        with Launches(operator) as backward:
+        with Launches(counted) as backward:
             outputs.backward(gradient)
         return forward.count, backward.count
     raise RuntimeError(f"{type(cell).__name__} runs neither on meta nor on the CPU")

@@ -100,6 +100,18 @@ class ConvolutionCase(NamedTuple):
         return f"parts={'+'.join(map(str, self.parts))} kernel={self.kernel} options={self.with_options}"
 
 
+class GatesCase(NamedTuple):
+    """Arguments that make the operator of mLSTM's gates launch its kernels: H, and whether there are masks."""
+
+    heads: int
+    masked: bool
+    cards: tuple[int, ...] = (HOPPER,)
+    kernels: int = 2
+
+    def __str__(self) -> str:
+        return f"heads={self.heads} masked={self.masked}"
+
+
 class Family(NamedTuple):
     """Kernels that a module launches.
 
@@ -202,6 +214,21 @@ def launch_convolution(case: ConvolutionCase) -> None:
     launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
 
 
+def launch_gates(case: GatesCase) -> None:
+    """Launch the kernels of mLSTM's gates, forward and backward."""
+    import torch
+
+    from gyral.ops.stabilized_gates import stabilized_gates
+    from gyral.ops.stabilized_gates.triton import launch
+
+    batch, zeros = 2, torch.zeros
+    lengths = torch.ones(batch, dtype=torch.int64) if case.masked else None
+    starts = zeros(STEPS, batch, dtype=torch.bool) if case.masked else None
+    a = stabilized_gates.Arguments(zeros(STEPS, batch, 2 * case.heads), zeros(batch, case.heads), lengths, starts)
+    results, saved = launch.forward(a)
+    launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
+
+
 SAMPLE = Case(3, 16, True, True)
 FAMILIES = {
     "rum": Family(
@@ -236,6 +263,9 @@ FAMILIES = {
             ConvolutionCase((64, 0), 8, True),
         ),
         launch_convolution,
+    ),
+    "stabilized_gates": Family(
+        "stabilized_gates/triton", (GatesCase(4, True, (*CARDS,)), GatesCase(8, False)), launch_gates
     ),
 }
 

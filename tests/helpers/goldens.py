@@ -27,7 +27,7 @@ from gyral.cells.mamba2 import Mamba2Cell
 from gyral.cells.mamba3 import Mamba3Cell
 from gyral.cells.min_gru import MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell
-from gyral.cells.mlstm import Heads, MLSTMCell, MLSTMLargeCell, divide, scan_maximum, stabilize
+from gyral.cells.mlstm import Heads, MLSTMCell, MLSTMLargeCell, divide, operands
 from gyral.cells.pd_ssm import PDSSMCell
 from gyral.cells.rg_lru import RGLRUCell
 from gyral.cells.rotation_scan import RotationScanCell
@@ -40,6 +40,7 @@ from gyral.nn.recurrent import Recurrent
 from gyral.ops import operator
 from gyral.ops.delta import delta_scan
 from gyral.ops.m2rnn import m2rnn
+from gyral.ops.stabilized_gates import stabilized_gates
 
 OPTIONAL = ("comba", "griffin_recurrent_block", "para_gru", "rwkv7_value_residual", "slice_dense", "slice_dplr")
 Tensors = dict[str, Tensor]
@@ -404,13 +405,12 @@ def state_space(file: Tensors) -> Tensors:
 
 
 def stabilized(file: Tensors) -> Tensors:
-    logits = (file[key].transpose(0, 1) for key in "if")
-    heads = Heads(*(file[key].transpose(0, 1) for key in "qkv"), *logits)
-    first = file["m"].flatten(1)
-    stabilizers = scan_maximum(F.logsigmoid(heads.forget), heads.write, first)
-    operands = stabilize(heads, torch.cat((first.unsqueeze(0), stabilizers[:-1])), stabilizers)
-    outputs, memory = run_scan(operands, torch.cat((file["C"], file["n"]), dim=-1), None, None)
-    values = divide(outputs, stabilizers).transpose(0, 1)
+    gates = torch.cat([file[key].transpose(0, 1) for key in "if"], dim=-1)
+    heads = Heads(*(file[key].transpose(0, 1) for key in "qkv"), gates)
+    scale = heads.k.shape[-1] ** -0.5
+    decay, write, least, _ = stabilized_gates(gates, file["m"].flatten(1), scale=scale)
+    outputs, memory = run_scan(operands(heads, decay, write), torch.cat((file["C"], file["n"]), dim=-1), None, None)
+    values = divide(outputs, least).transpose(0, 1)
     return {"h": values, "C": memory[..., :-1], "n": memory[..., -1:]}
 
 

@@ -11,21 +11,19 @@ from gyral.cells.heads import heads_of_two, share
 from gyral.cells.initialization import uniform_
 from gyral.cells.linear_attention import MatrixMemoryCell, Operands, linear, run_scan, run_step
 from gyral.core.options import PositiveInt, Range, derived
-from gyral.ops.scan import is_any_number, scan
-from gyral.ops.sequences import last_step, shift, zero_beyond
+from gyral.ops.sequences import last_step, zero_beyond
+from gyral.ops.stabilized_gates import NEVER, stabilized_gates
 
-NEVER = -1e30  # the stabilizer before the first step, in place of −∞, whose differences are not numbers
 EPSILON = 1e-6  # added to the denominator of the outputs
 
 
 class Heads(NamedTuple):
-    """q_t, k_t (…, H, K), v_t (…, H, V), and the logits i_t and f_t of the gates (…, H), in the dtype `wide`."""
+    """q_t, k_t (…, H, K), v_t (…, H, V), and the logits [i_t; f_t] of the gates (…, 2H), in the dtype `wide`."""
 
     q: Tensor
     k: Tensor
     v: Tensor
-    write: Tensor
-    forget: Tensor
+    gates: Tensor
 
 
 class StabilizedCell(MatrixMemoryCell):
@@ -69,24 +67,23 @@ class StabilizedCell(MatrixMemoryCell):
     def step(self, projected: Any, state: Any, constants: object) -> tuple[Tensor, Any]:
         values, state = self.convolve_step(projected.values, state)
         heads = self.select(projected, values)
-        before = state.stabilizer.to(self.wide)
-        stabilizer = torch.maximum(F.logsigmoid(heads.forget) + before, heads.write)
-        outputs, memory = run_step(stabilize(heads, before, stabilizer), state.memory)
-        outputs = self.read(self.narrow(divide(outputs, stabilizer)), projected, values)
+        write, forget = heads.gates.chunk(2, dim=-1)
+        before, forget = state.stabilizer.to(self.wide), F.logsigmoid(forget)
+        stabilizer = torch.maximum(forget + before, write)
+        decay = torch.where(before > NEVER / 2, forget + before - stabilizer, 0.0)
+        write = torch.exp(write - stabilizer) * self.key_size**-0.5
+        outputs, memory = run_step(operands(heads, decay, write), state.memory)
+        outputs = self.read(self.narrow(divide(outputs, torch.exp(-stabilizer))), projected, values)
         return outputs[..., : self.hidden_size], state._replace(memory=memory, stabilizer=stabilizer)
 
     def fused(self, inputs: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Any]:
         projected = self.project(inputs)
         values, state = self.convolve(projected.values, state, lengths, starts)
         heads = self.select(projected, values)
-        forget = F.logsigmoid(heads.forget)
-        first = state.stabilizer.to(forget.dtype)
-        stabilizers = scan_maximum(forget, heads.write, first, starts)
-        before = shift(first, stabilizers)
-        if starts is not None:
-            before = before.masked_fill(starts.unsqueeze(-1), NEVER)
-        outputs, memory = run_scan(stabilize(heads, before, stabilizers), state.memory, lengths, starts)
-        outputs = self.read(self.narrow(divide(outputs, stabilizers)), projected, values)[..., : self.hidden_size]
+        given = heads.gates, state.stabilizer.to(self.wide), lengths, starts, self.key_size**-0.5
+        decay, write, least, stabilizers = stabilized_gates(*given)
+        outputs, memory = run_scan(operands(heads, decay, write), state.memory, lengths, starts)
+        outputs = self.read(self.narrow(divide(outputs, least)), projected, values)[..., : self.hidden_size]
         last = last_step(stabilizers, lengths)
         return zero_beyond(outputs, lengths), state._replace(memory=memory, stabilizer=last)
 
@@ -106,45 +103,16 @@ class WindowedStabilizedState(NamedTuple):
     window: Tensor
 
 
-def stabilize(heads: Heads, before: Tensor, stabilizer: Tensor) -> Operands:
-    """Return the arguments of the operator, given m_{t−1} and m_t (…, H)."""
-    # no step before: the memory is zero, and −10³⁰ in sums of decays would leave none of their digits
-    decay = torch.where(before > NEVER / 2, F.logsigmoid(heads.forget) + before - stabilizer, 0.0)
-    write = torch.exp(heads.write - stabilizer) * heads.k.shape[-1] ** -0.5
+def operands(heads: Heads, decay: Tensor, write: Tensor) -> Operands:
+    """Return the arguments of the operator; decay and write (…, H) as in `gyral.ops.stabilized_gates`."""
     v = torch.cat((heads.v, torch.ones_like(heads.v[..., :1])), dim=-1)
     return Operands(heads.q, heads.k.unsqueeze(-3), v.unsqueeze(-3), decay, write=write.unsqueeze(-2))
 
 
-def divide(outputs: Tensor, stabilizer: Tensor) -> Tensor:
-    """Return h_t (…, H, V) for [C_tᵀ q_t, n_tᵀ q_t] and m_t."""
+def divide(outputs: Tensor, least: Tensor) -> Tensor:
+    """Return h_t (…, H, V) for [C_tᵀ q_t, n_tᵀ q_t] and e^{−m_t}."""
     values, norm = outputs[..., :-1], outputs[..., -1]
-    return values / (torch.maximum(norm.abs(), torch.exp(-stabilizer)) + EPSILON).unsqueeze(-1)
-
-
-def scan_maximum(forget: Tensor, write: Tensor, first: Tensor, starts: Tensor | None = None) -> Tensor:
-    """Return m_t = max(f̄_t + m_{t−1}, i_t) of all steps (T, B, H), in log₂ T passes, given m_0 (B, H).
-
-    At a start, (T, B), the maximum is i_t alone.
-    """
-    steps = write.shape[0]
-    if is_any_number(steps):  # the number of passes would be a constant of the exported program
-
-        def step(gates: tuple[Tensor, Tensor], before: Tensor) -> tuple[Tensor, Tensor]:
-            highest = torch.maximum(gates[0] + before, gates[1])
-            return highest, highest
-
-        return scan(step, (forget, write), first, None, starts, torch.full_like(first, NEVER))[0]
-    closed = torch.zeros_like(write[..., :1], dtype=torch.bool) if starts is None else starts.unsqueeze(-1)
-    found = torch.cat((torch.where(closed[:1], write[:1], torch.maximum(forget[:1] + first, write[:1])), write[1:]))
-    sums, reach = forget, 1
-    # found: the maximum over the last `reach` steps; sums: of f̄ over them; closed: whether one of them is a start
-    while reach < steps:
-        longer = torch.maximum(sums[reach:] + found[:-reach], found[reach:])
-        found = torch.cat((found[:reach], torch.where(closed[reach:], found[reach:], longer)))
-        sums = torch.cat((sums[:reach], sums[reach:] + sums[:-reach]))
-        closed = torch.cat((closed[:reach], closed[reach:] | closed[:-reach]))
-        reach *= 2
-    return found
+    return values / (torch.maximum(norm.abs(), least) + EPSILON).unsqueeze(-1)
 
 
 def norm_heads(values: Tensor, gain: Tensor, eps: float) -> Tensor:
@@ -235,19 +203,19 @@ class MLSTMCell(StabilizedCell):
         q, k = self.multiply(values[0], self.weight_qkv[:2]).unbind(-2)
         (v,) = self.multiply(projected.values, self.weight_qkv[2:]).unbind(-2)
         gates = self.wide_linear(torch.cat((q, k, v), dim=-1), self.weight_gates, self.bias_gates)
-        return Heads(*(part.unflatten(-1, (self.heads, -1)) for part in (q, k, v)), *gates.chunk(2, dim=-1))
+        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (q, k, v))
+        return Heads(q, k, v, gates)
 
     def read(self, outputs: Tensor, projected: Projected, values: tuple[Tensor, ...]) -> Tensor:
         return (norm_heads(outputs, self.weight_norm, 1e-5) + self.skip * values[0]) * F.silu(projected.gate)
 
 
 class LargeProjected(NamedTuple):
-    """[q_t; k_t; v_t], the output gates o_t before the sigmoid (…, H V), and the logits i_t and f_t (…, H)."""
+    """[q_t; k_t; v_t], the output gates o_t before the sigmoid (…, H V), and the logits [i_t; f_t] (…, 2H)."""
 
     values: Tensor
     gate: Tensor
-    write: Tensor
-    forget: Tensor
+    gates: Tensor
 
 
 class MLSTMLargeCell(StabilizedCell):
@@ -305,11 +273,11 @@ class MLSTMLargeCell(StabilizedCell):
     def project(self, inputs: Tensor) -> LargeProjected:
         values, gate = (linear(inputs, weight) for weight in self.weight_ih.split([sum(self.sizes), self.width]))
         gates = self.cap * torch.tanh(self.wide_linear(inputs, self.weight_gates, self.bias_gates) / self.cap)
-        return LargeProjected(values, gate, *gates.chunk(2, dim=-1))
+        return LargeProjected(values, gate, gates)
 
     def select(self, projected: LargeProjected, values: tuple[Tensor, ...]) -> Heads:
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in values)
-        return Heads(q, k, v, projected.write, projected.forget)
+        return Heads(q, k, v, projected.gates)
 
     def read(self, outputs: Tensor, projected: LargeProjected, values: tuple[Tensor, ...]) -> Tensor:
         return norm_heads(outputs, self.weight_norm, 1e-6) * torch.sigmoid(projected.gate)
