@@ -20,7 +20,8 @@ from benchmarks import measure
 from benchmarks.equivalence import FLOAT32, Precision, compare
 from gyral.cells.base import RecurrentCell
 from gyral.core.compat import has_bfloat16_instructions
-from gyral.nn.recurrent import Recurrent
+from gyral.nn.choice import FUSED_GRAPH
+from gyral.nn.recurrent import AFTER, Recurrent
 from gyral.ops import delta
 from gyral.ops.operator import KernelUnavailableError
 
@@ -188,8 +189,7 @@ def _check(case: Case, device: torch.device, whole: bool) -> dict[str, Any]:
     load = measure.Layer(
         partial(build, case, device), (case.steps if whole else shape[0], case.batch, case.input), precision_of(case)
     )
-    for _ in range(2):  # the first step compiles kernels or captures a graph
-        load.train()
+    warm_up(load)
     found = {"error": largest[case.model], "path": "fla" if case.fla else path_of(load.module)}
     if whole and device.type == "cuda":
         try:
@@ -206,7 +206,19 @@ def path_of(module: nn.Module) -> str:
         return "torch"
     cell = module.cells[0]
     assert isinstance(cell, RecurrentCell)
-    return module.choice(cell).name
+    found = module.choice(cell)
+    return FUSED_GRAPH if found.backend == "fused" and module._graphs.count > 0 else found.name
+
+
+def warm_up(load: measure.Layer) -> None:
+    """Run forward and training steps until kernels are compiled and graphs recorded."""
+    runs, module = 1, load.module
+    if isinstance(module, Recurrent):
+        found = module.choice(module.cells[0])
+        runs += AFTER if found.recorded > 0 and found.reason is None else 0
+    for run in (load.forward, load.train):
+        for _ in range(runs):
+            run()
 
 
 def profiled(step: Callable[[], None]) -> dict[str, Any]:

@@ -61,11 +61,10 @@ def _measured(case: Case, device: torch.device, repeat: int, slow: bool) -> dict
 
 
 def _load(case: Case, device: torch.device) -> measure.Layer:
-    """Return a load that has run: the first steps compile kernels or capture a graph."""
+    """Return a load that has run."""
     shape = case.steps, case.batch, case.input
     load = measure.Layer(partial(gpu_rows.build, case, device), shape, gpu_rows.precision_of(case))
-    load.forward()
-    load.train()
+    gpu_rows.warm_up(load)
     return load
 
 

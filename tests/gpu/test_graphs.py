@@ -17,7 +17,7 @@ from benchmarks import gpu_rows
 from gyral.cells.dynamic_conv import DynamicConvCell
 from gyral.nn.choice import Choice
 from gyral.nn.cuda_graph import GraphedLoops
-from gyral.nn.recurrent import Recurrent
+from gyral.nn.recurrent import AFTER, Recurrent
 from tests.gpu.test_gpu import B, N, T, X, assert_close
 
 if not torch.cuda.is_available():
@@ -37,10 +37,6 @@ def build(model: str, hidden: int = N, inputs: int = X, recorded: bool = True, *
 def without_graph(module: Recurrent) -> Recurrent:
     module.choice = lambda cell, starts=False: Choice("fused")  # type: ignore[method-assign]
     return module
-
-
-def graphs_of(module: Recurrent) -> int:
-    return sum(graph is not None for own in module._graphs._cells.values() for graph in own.graphs.values())
 
 
 def results(module: Recurrent, seed: int, kind: str = "whole", dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -66,7 +62,21 @@ def test_the_fused_path_as_a_graph_equals_it(model: str) -> None:
     for kind in kinds:
         for seed in range(2):
             assert_close(results(module, seed, kind), results(plain, seed, kind), 1e-11)
-    assert graphs_of(module) == len(kinds)
+    assert module._graphs.count == len(kinds)
+
+
+@pytest.mark.parametrize("model", [*RECORDED, "RUM", "RUM:lambd=1"])
+def test_kernels_as_a_graph_equal_kernels(model: str) -> None:
+    module = build(model)
+    if module.choice(module.cells[0]).reason is not None:
+        pytest.skip("it has no kernels")
+    plain = without_graph(copy.deepcopy(module))
+    for kind in ("whole", "ragged resets"):
+        for seed in range(AFTER + 3):
+            found = results(module, seed, kind, torch.float32)
+            if seed in (0, AFTER - 1, AFTER + 2):
+                assert_close(found, results(plain, seed, kind, torch.float32), 1e-6)
+        assert module._graphs.count == (1 if kind == "whole" else 2)
 
 
 @pytest.mark.parametrize("model", ["LRU", "SLSTM", "GORU", "RUM:lambd=1"])
@@ -107,7 +117,7 @@ def test_runs_that_overlap_and_other_streams() -> None:
         return found
 
     assert_close(run(module), run(plain), 1e-11)
-    assert graphs_of(module) == 4
+    assert module._graphs.count == 4
 
 
 def test_random_numbers_equal_those_of_the_plain_path() -> None:
@@ -161,7 +171,7 @@ def test_many_shapes_and_what_is_recorded_again() -> None:
     for steps in (3, 4, 5, 6, 7, 8, 3, 8):
         inputs = torch.randn(steps, B, X, device=DEVICE, dtype=torch.float64)
         assert_close([module(inputs)[0]], [plain(inputs)[0]], 1e-12)
-    assert graphs_of(module) == GraphedLoops.LIMIT
+    assert module._graphs.count == GraphedLoops.LIMIT
     module, plain = module.cpu().to(DEVICE), plain.cpu().to(DEVICE)  # other memory
     assert_close(results(module, 0), results(plain, 0), 1e-11)
 

@@ -3,6 +3,7 @@
 import copy
 import gc
 import logging
+import math
 import pickle
 import weakref
 from collections.abc import Callable, Iterator
@@ -26,10 +27,11 @@ from gyral.cells.slstm import SLSTMCell
 from gyral.cells.torch_layer import TorchLayer
 from gyral.cells.urnn import URNNCell
 from gyral.core.errors import OptionError
-from gyral.nn import cuda_graph
+from gyral.nn import choice, cuda_graph, recurrent
 from gyral.nn.choice import Choice
 from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.recurrent import Recurrent, run_fused, run_loop
+from gyral.ops.native import library
 from gyral.ops.scan import scan
 from tests.helpers.found import at_least
 from tests.helpers.recorded_graphs import HostWaitError, Recorder, Recordings, pretended_gpu, recordings
@@ -93,7 +95,7 @@ def test_cells_without_kernels_on_a_gpu_are_recorded(gpu: Recordings) -> None:
     for model in at_least(24, RECORDED):
         module = build(model, "fused")
         assert module.backend == "fused"
-        assert module.choice(module.cells[0]) == ("fused", "there are no kernels for cpu", True)
+        assert module.choice(module.cells[0]) == ("fused", "there are no kernels for cpu", math.inf)
 
 
 def test_names_of_the_backend(gpu: Recordings, caplog: pytest.LogCaptureFixture) -> None:
@@ -119,6 +121,32 @@ def test_the_fused_path_as_a_graph_equals_it(gpu: Recordings, model: str) -> Non
             assert_equal(results(module, seed, kind), results(plain, seed, kind))
     assert gpu.count == 3
     assert gpu.replays == 12
+
+
+@pytest.mark.skipif(library.compiler() is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("model", ["RUM", "LRU", "DeltaNet"])
+def test_kernels_are_recorded_for_short_sequences_that_recur(
+    recordings: Recordings, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    for module in (choice, recurrent):
+        monkeypatch.setattr(module, "is_on_gpu", lambda _: True)  # kernels of a CPU stand for those of a GPU
+    monkeypatch.setattr(choice, "SHORT", T * B * 8)
+    monkeypatch.setattr(recurrent, "AFTER", 3)
+    module, plain = build(model).double(), build(model).double()
+    run_plainly(plain)
+    for index in range(5):
+        assert_equal(results(module, index), results(plain, index))
+        assert recordings.count == (index >= 2)
+    with torch.no_grad():
+        for _ in range(4):
+            module(torch.randn(T + 1, B, X, dtype=torch.float64))  # too long
+        for steps in (1, 2, 3, 4, 1, 2, 3, 4):
+            module(torch.randn(steps, 1, X, dtype=torch.float64))
+    assert recordings.count == 1
+    lstm = build("LSTM")
+    for _ in range(4):
+        lstm(torch.randn(1, 1, X))
+    assert lstm._graphs.count == 0
 
 
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")

@@ -183,6 +183,11 @@ class RecurrentCell(MaskedModule, ABC):
         """Return the reason why a CUDA graph cannot record the cell, such as decisions on values, or None."""
         return None
 
+    @property
+    def is_fused_recordable(self) -> bool:
+        """Whether a CUDA graph may record `fused` on a GPU, as that of torch's layers, which read lengths, may not."""
+        return self.fused_operator is not None
+
     def forward(
         self, inputs: Any, state: State | None = None, *, run: Callable[..., tuple[Tensor, State]] | None = None
     ) -> tuple[Tensor, State]:

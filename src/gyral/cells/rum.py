@@ -228,7 +228,11 @@ class RUMCell(RecurrentCell, SubCellMixin):
     def graph_unsupported_reason(self) -> str | None:
         if self.lambd not in (0, 1):
             return f"λ = {self.lambd:g} needs eigenvectors, whose computation a CUDA graph cannot record"
-        return None
+        return None if self._cosines is None else "record_cosines keeps the cosines of each run"
+
+    @property
+    def is_fused_recordable(self) -> bool:
+        return True
 
     def subcell_unsupported_reason(self) -> str | None:
         if self.lambd != 0:

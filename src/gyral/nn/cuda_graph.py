@@ -7,16 +7,19 @@ read values on the host, and a function that draws random numbers draws them fro
 import contextlib
 import functools
 import gc
+import itertools
 import logging
+import threading
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from gyral.cells.base import RecurrentCell, State
 from gyral.core.compat import is_batched
@@ -24,19 +27,21 @@ from gyral.ops.autograd import differentiate
 from gyral.ops.compiler import is_traced
 
 log = logging.getLogger(__name__)
+MOST_WAITING = 1000  # shapes that are counted
 WARM_UPS = 2  # runs before the recording, in which libraries allocate what they keep
 
+Structure = tuple[Any, ...]  # see `_unflatten`
 Run = Callable[..., tuple[Tensor, State]]  # of a cell and of structures of tensors and None
 
 
 class GraphedLoops:
     """Runs functions of cells as CUDA graphs, one for each cell, function, set of shapes, and modes of torch.
 
-    A graph is recorded at the first call, which takes as long as several calls without one, and keeps all memory of its
-    forward and backward pass. A cell has at most `LIMIT` graphs. Beyond them the plain function runs, unless a graph
-    was not in use for the last `PATIENCE` runs of the cell: it is then replaced. The plain function also runs for
-    shapes for which there is not enough memory, for weights that a hook computes, and where a compiler, another graph
-    or a mode of torch records it.
+    A graph is recorded at the first call, or later, see `run`. That takes as long as several calls without one, and
+    keeps all memory of its forward and backward pass. A cell has at most `LIMIT` graphs. Beyond them the plain
+    function runs, unless a graph was not in use for the last `PATIENCE` runs of the cell: it is then replaced. The
+    plain function also runs for shapes for which there is not enough memory, for weights that a hook computes, and
+    where a compiler, another graph or a mode of torch records it.
 
     A run overwrites what the backward pass of an earlier run of the same graph would read. That backward pass then
     runs its forward pass again, with the same random numbers. Second derivatives are those of the plain function.
@@ -48,40 +53,53 @@ class GraphedLoops:
     def __init__(self) -> None:
         self._cells: dict[int, _CellGraphs] = {}
 
+    @property
+    def count(self) -> int:
+        """The number of graphs that have been recorded and are kept."""
+        return sum(graph is not None for own in self._cells.values() for graph in own.graphs.values())
+
     def __deepcopy__(self, memo: dict[int, Any]) -> "GraphedLoops":
         return GraphedLoops()  # a graph belongs to the cell that it was recorded with
 
     def __reduce__(self) -> tuple[Any, ...]:
         return GraphedLoops, ()
 
-    def run(self, function: Run, cell: RecurrentCell, *arguments: Any) -> tuple[Tensor, State]:
-        """Return the outputs and the state that `function(cell, *arguments)` returns."""
+    def run(self, function: Run, cell: RecurrentCell, *arguments: Any, after: int = 1) -> tuple[Tensor, State]:
+        """Return the outputs and the state that `function(cell, *arguments)` returns.
+
+        Args:
+            function, cell, arguments: What is run.
+            after: The number of runs for the same shapes and modes, since the last recording, from which on a graph is
+                recorded.
+        """
         if is_traced() or is_in_torch_dispatch_mode() or _has_computed_weights(cell):
             return function(cell, *arguments)
-        leaves, structure = tree_flatten(arguments)
+        leaves, structure = _flatten(arguments)
         holder = cell.holder or cell
         inputs, parameters = [leaf for leaf in leaves if leaf is not None], list(holder.parameters())
         key = (
             function,
             cell.training,
             *_modes(),
-            str(structure),
-            tuple(leaf is None for leaf in leaves),
-            tuple((leaf.shape, leaf.dtype, leaf.device, leaf.requires_grad) for leaf in inputs),
+            structure,
+            *[None if leaf is None else (leaf.shape, leaf.dtype, leaf.device, leaf.requires_grad) for leaf in leaves],
             # a graph reads parameters and buffers where they were when it was recorded
-            tuple((parameter.data_ptr(), parameter.requires_grad) for parameter in parameters),
-            tuple(buffer.data_ptr() for buffer in holder.buffers()),
+            *[(parameter.data_ptr(), parameter.requires_grad) for parameter in parameters],
+            *[buffer.data_ptr() for buffer in holder.buffers()],
         )
-        own = self._cells.setdefault(id(cell), _CellGraphs(cell))
+        own = self._cells.get(id(cell))
+        if own is None:
+            own = self._cells[id(cell)] = _CellGraphs(cell)
         own.runs += 1
-        if key not in own.graphs and own.make_room(self.LIMIT, self.PATIENCE):
+        if key not in own.graphs and own.is_due(key, after) and own.make_room(self.LIMIT, self.PATIENCE):
             own.graphs[key] = _record_or_none(_Flat(function, cell, leaves, structure), inputs, parameters)
-        own.last_runs[key] = own.runs
+        if key in own.graphs:
+            own.last_runs[key] = own.runs
         graph = own.graphs.get(key)
         if graph is None:
             return function(cell, *arguments)
-        output, *final = graph(*inputs, *parameters)
-        return output, tree_unflatten(final, graph.function.state_structure)
+        output, final = _unflatten(graph(*inputs, *parameters), graph.function.form)
+        return output, final
 
 
 class _CellGraphs:
@@ -94,30 +112,36 @@ class _CellGraphs:
         self.cell, self.runs = cell, 0
         self.graphs: dict[Hashable, _Graph | None] = {}
         self.last_runs: dict[Hashable, int] = {}
+        self.waiting: Counter[Hashable] = Counter()  # runs without a graph since the last recording
+
+    def is_due(self, key: Hashable, after: int) -> bool:
+        """Count a run without a graph; return whether one is to be recorded."""
+        if len(self.waiting) == MOST_WAITING:
+            self.waiting.clear()
+        self.waiting[key] += 1
+        return self.waiting[key] >= after
 
     def make_room(self, limit: int, patience: int) -> bool:
         """Return whether there is room for another graph; remove the one that was used least recently, if it may be."""
-        if len(self.graphs) < limit:
-            self.last_runs = {key: self.last_runs[key] for key in self.graphs}
-            return True
-        oldest = min(self.graphs, key=lambda key: self.last_runs[key])
-        if self.runs - self.last_runs[oldest] <= patience:
-            return False
-        del self.graphs[oldest]
-        self.last_runs = {key: self.last_runs[key] for key in self.graphs}
+        if len(self.graphs) == limit:
+            oldest = min(self.graphs, key=lambda key: self.last_runs[key])
+            if self.runs - self.last_runs[oldest] <= patience:
+                return False
+            del self.graphs[oldest], self.last_runs[oldest]
+        self.waiting.clear()
         return True
 
 
 class _Flat(nn.Module):
     """A function of a cell as a function of tensors only: those of its arguments, then the parameters."""
 
-    def __init__(self, function: Run, cell: RecurrentCell, leaves: list[Tensor | None], structure: Any) -> None:
+    def __init__(self, function: Run, cell: RecurrentCell, leaves: list[Tensor | None], structure: Structure) -> None:
         super().__init__()
         self.function, self.holder, self.structure = function, cell.holder or cell, structure
         vars(self)["cell"] = cell  # the holder, or a part of it
         self.absent = [leaf is None for leaf in leaves]
         self.names = [name for name, _ in self.named_parameters()]
-        self.state_structure: Any = None
+        self.form: Structure = ()  # of the results, after the first run
 
     def run(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         count = len(tensors) - len(self.names)
@@ -126,15 +150,57 @@ class _Flat(nn.Module):
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         present = iter(tensors)
         leaves = [None if absent else next(present) for absent in self.absent]
-        output, final = self.function(self.cell, *tree_unflatten(leaves, self.structure))
-        found, self.state_structure = tree_flatten(final)
-        return output, *found
+        found, self.form = _flatten(self.function(self.cell, *_unflatten(leaves, self.structure)))
+        return tuple(found)
 
 
 def _has_computed_weights(cell: RecurrentCell) -> bool:
     """Return whether a hook, as of `torch.nn.utils.prune`, computes a weight, in new memory at each call."""
-    modules = cell, *(each for each in (cell.holder,) if each is not None)
-    return any(isinstance(value, Tensor) for module in modules for value in vars(module).values())
+    types = set(map(type, vars(cell).values()))
+    if cell.holder is not None:
+        types |= set(map(type, vars(cell.holder).values()))
+    return any(issubclass(each, Tensor) for each in types)
+
+
+class _Tree(str):
+    """A structure of torch's pytrees as text, which is hashed, with the structure itself."""
+
+    spec: TreeSpec
+
+
+def _flatten(parts: Sequence[Any]) -> tuple[list[Any], Structure]:
+    """Return the leaves of structures of tensors and None, and their form, see `_unflatten`.
+
+    `tree_flatten` alone takes ten times as long for tensors and named tuples of tensors, which most of them are.
+    """
+    leaves: list[Any] = []
+    form: list[Any] = []
+    for part in parts:
+        if part is None or isinstance(part, Tensor):
+            leaves.append(part)
+            form.append(None)
+        elif hasattr(part, "_make") and all(isinstance(leaf, Tensor) for leaf in part):
+            leaves += part
+            form.append(type(part))
+        else:
+            found, spec = tree_flatten(part)
+            leaves += found
+            form.append(_Tree(spec))
+            form[-1].spec = spec
+    return leaves, tuple(form)
+
+
+def _unflatten(leaves: Iterable[Any], form: Structure) -> list[Any]:
+    """Return the structures of a form: None for a leaf, a type of named tuples, or a pytree."""
+    rest, parts = iter(leaves), []
+    for kind in form:
+        if kind is None:
+            parts.append(next(rest))
+        elif isinstance(kind, _Tree):
+            parts.append(tree_unflatten(list(itertools.islice(rest, kind.spec.num_leaves)), kind.spec))
+        else:
+            parts.append(kind._make(itertools.islice(rest, len(kind._fields))))
+    return parts
 
 
 class _Graph:
@@ -149,6 +215,7 @@ class _Graph:
     def __init__(self, function: _Flat, inputs: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
         self.function, self.device = function, inputs[0].device
         self.autocast = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+        self.lock = threading.Lock()  # threads share the memory
         self.stream: Any = None
         self.token: object = None  # the run whose values are in the memory; None after its backward pass
         self.inputs = [tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in inputs]
@@ -198,7 +265,7 @@ class _Graph:
 
     def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Run forward; return copies of the outputs."""
-        with torch.no_grad(), torch.cuda.device_of(self.inputs[0]):
+        with self.lock, torch.no_grad(), torch.cuda.device_of(self.inputs[0]):
             self._wait()
             self._run_on(tensors)
             return _copies(self.outputs)
@@ -214,7 +281,7 @@ class _Graph:
             tensors: Its inputs and parameters.
             gradients: None stands for zeros.
         """
-        with torch.no_grad(), torch.cuda.device_of(self.inputs[0]):
+        with self.lock, torch.no_grad(), torch.cuda.device_of(self.inputs[0]):
             self._wait()
             if self.token is not token:
                 with self.random_numbers(random):
@@ -282,6 +349,7 @@ class _Run(torch.autograd.Function):
         ctx.random = generator_of(graph.device).get_state()
         outputs = graph.run(tensors)
         ctx.graph, ctx.token = graph, graph.token
+        ctx.kept_results = 0  # the outputs are copies: see `gyral.nn.arguments.copied`
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(
             *[output for output, gradient in zip(outputs, graph.cotangents, strict=True) if gradient is None]
@@ -324,6 +392,8 @@ def _modes() -> tuple[Any, ...]:
 
 def _copies(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return copies of tensors, which the next run of a graph overwrites."""
+    if len(tensors) == 1:
+        return [tensors[0].clone()]
     found = [torch.empty_like(tensor) for tensor in tensors]
     _copy(list(zip(found, tensors, strict=True)))
     return found

@@ -32,6 +32,7 @@ from gyral.ops.scan import choose_rows, is_any_number, scan
 from gyral.ops.sequences import reverse, reverse_starts
 
 MAX_LAYERS = 1000
+AFTER = 10  # runs of kernels before a CUDA graph records them: lengths that vary would be recorded again and again
 
 
 class RecurrentBase(ChoosesBackends, HasStates):
@@ -273,7 +274,7 @@ class RecurrentBase(ChoosesBackends, HasStates):
         self, cell: RecurrentCell, inputs: Any, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         """Run one cell over (T, B, …) inputs."""
-        backend, missing, is_recorded = self._choose_backend(cell, starts is not None)
+        backend, missing, recorded = self._choose_backend(cell, starts is not None)
         if cell.recorded is not None:
             backend = "reference"
         if isinstance(inputs, StepInputs) and not isinstance(inputs, cell.input_types):
@@ -281,8 +282,9 @@ class RecurrentBase(ChoosesBackends, HasStates):
         if missing is not None and is_any_number(tree_leaves(inputs)[0].shape[0]):
             backend = "reference"  # the functions of torch in place of kernels have loops for one number of steps
         if backend == "fused":
-            if is_recorded:
-                return self._graphs.run(run_fused, cell, inputs, state, lengths, starts)
+            if recorded > 0 and tree_leaves(inputs)[0].shape[:2].numel() * cell.output_size <= recorded:
+                after = 1 if missing is not None else AFTER
+                return self._graphs.run(run_fused, cell, inputs, state, lengths, starts, after=after)
             return run_fused(cell, inputs, state, lengths, starts)
         arguments.check_parameters(cell)
         steps, batch_size = tree_leaves(inputs)[0].shape[:2]

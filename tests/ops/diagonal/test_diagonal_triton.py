@@ -286,7 +286,8 @@ def test_each_result_may_be_differentiated_alone() -> None:
             found = module.backward(given, results, saved, gradients, {})
             zeros = [torch.zeros_like(each) if by is None else by for each, by in zip(results, gradients, strict=True)]
             expected = module.backward(given, results, saved, zeros, {})
-            assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+            for name, tensor in expected.items():  # other machine code may round in another order
+                torch.testing.assert_close(found[name], tensor, rtol=1e-6, atol=1e-6)
 
 
 def test_two_pieces_equal_the_whole_and_second_derivatives_those_of_plain_torch() -> None:

@@ -56,7 +56,7 @@ def run(lengths: Tensor | None, **given: Any) -> tuple[Tensor | None, ...]:
     *values, cosines = rum.rum(lengths=lengths, **given)
     cosines = cosines.detach()
     if lengths is not None:
-        cosines = cosines.masked_fill(torch.arange(len(cosines)).unsqueeze(1) >= lengths, 0.0)
+        cosines = cosines.masked_fill(torch.arange(len(cosines), device=lengths.device).unsqueeze(1) >= lengths, 0.0)
     return (values[0], cosines, *values[1:])
 
 
