@@ -48,7 +48,8 @@ class RecurrentBase(ChoosesBackends, HasStates):
         dropout: Probability of dropout on the outputs of each layer except the last, in training.
         batch_first: Whether inputs and outputs are (B, T, …) instead of (T, B, …).
         backend: "reference" is the readable loop over `cell.step`; "fused" is the cell's own function for the whole
-            sequence, which on a GPU without its kernels is recorded as a CUDA graph; "compile" is the loop over the
+            sequence, which on a GPU is recorded as a CUDA graph without its kernels, and with them if the sequence is
+            short; "compile" is the loop over the
             step compiled by `torch.compile` (needs a C++ compiler on a CPU); "graph" is the whole loop as a CUDA graph,
             see `gyral.nn.cuda_graph.GraphedLoops`; "auto" is "fused" if the cell supports it, else "graph" on a GPU,
             else "reference".
