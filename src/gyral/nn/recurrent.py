@@ -49,10 +49,9 @@ class RecurrentBase(ChoosesBackends, HasStates):
         batch_first: Whether inputs and outputs are (B, T, …) instead of (T, B, …).
         backend: "reference" is the readable loop over `cell.step`; "fused" is the cell's own function for the whole
             sequence, which on a GPU is recorded as a CUDA graph without its kernels, and with them if the sequence is
-            short; "compile" is the loop over the
-            step compiled by `torch.compile` (needs a C++ compiler on a CPU); "graph" is the whole loop as a CUDA graph,
-            see `gyral.nn.cuda_graph.GraphedLoops`; "auto" is "fused" if the cell supports it, else "graph" on a GPU,
-            else "reference".
+            short; "compile" is the loop over the step compiled by `torch.compile` (needs a C++ compiler on a CPU);
+            "graph" is the whole loop as a CUDA graph, see `gyral.nn.cuda_graph.GraphedLoops`; "auto" is "fused" if the
+            cell supports it, else "graph" on a GPU, else "reference".
         locked_dropout: See `gyral.nn.dropout.SequenceDropout`.
         weight_drop: Probability, in [0, 1), that an entry of the cells' recurrent weights (parameters whose names start
             with weight_hh) is zero in training, the same entries at all steps of a sequence (AWD-LSTM: Merity et al.,
