@@ -131,10 +131,15 @@ def unlaunched(operators_: Sequence[Operator]) -> Iterator[None]:
         for operator in operators_:
             kernels = Unlaunched(importlib.import_module(operator.kernels["cuda"]))
             stack.enter_context(mock.patch.dict(operator.kernels, {"meta": kernels}))
-            stack.enter_context(mock.patch.object(operator.checks, "prepare", operator.Arguments._make))
+            stack.enter_context(mock.patch.object(operator.checks, "prepare", partial(contiguous, operator)))
         stack.enter_context(mock.patch.object(operators, "in_memory", lambda _, gradient: gradient.contiguous()))
         stack.enter_context(mock.patch.object(F, "rms_norm", rms_norm))
         yield
+
+
+def contiguous(operator: Operator, given: Sequence[Any]) -> Any:
+    """Return the named tuple of the arguments, whose copies launch kernels."""
+    return operator.Arguments._make(each.contiguous() if isinstance(each, Tensor) else each for each in given)
 
 
 def rms_norm(values: Tensor, shape: Sequence[int], gain: Tensor | None = None, eps: float | None = None) -> Tensor:

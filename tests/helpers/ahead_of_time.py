@@ -229,6 +229,29 @@ def launch_gates(case: GatesCase) -> None:
     launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
 
 
+class HeadsCase(NamedTuple):
+    """Arguments that make the operator of mLSTM's outputs launch its kernels: V."""
+
+    size: int
+    cards: tuple[int, ...] = (HOPPER,)
+    kernels: int = 2
+
+    def __str__(self) -> str:
+        return f"size={self.size}"
+
+
+def launch_heads(case: HeadsCase) -> None:
+    """Launch the kernels of mLSTM's outputs, forward and backward."""
+    import torch
+
+    from gyral.ops.normalized_heads import normalized_heads
+    from gyral.ops.normalized_heads.triton import launch
+
+    a = normalized_heads.Arguments(torch.zeros(STEPS, 2, 3, case.size + 1), torch.zeros(STEPS, 2, 3), 1e-5)
+    results, saved = launch.forward(a)
+    launch.backward(a, results, saved, [torch.zeros_like(results[0])], {})
+
+
 SAMPLE = Case(3, 16, True, True)
 FAMILIES = {
     "rum": Family(
@@ -263,6 +286,9 @@ FAMILIES = {
             ConvolutionCase((64, 0), 8, True),
         ),
         launch_convolution,
+    ),
+    "normalized_heads": Family(
+        "normalized_heads/triton", (HeadsCase(13, (*CARDS,)), HeadsCase(128), HeadsCase(1000)), launch_heads
     ),
     "stabilized_gates": Family(
         "stabilized_gates/triton", (GatesCase(4, True, (*CARDS,)), GatesCase(8, False)), launch_gates

@@ -27,7 +27,7 @@ from gyral.cells.mamba2 import Mamba2Cell
 from gyral.cells.mamba3 import Mamba3Cell
 from gyral.cells.min_gru import MinGRUCell
 from gyral.cells.min_lstm import MinLSTMCell
-from gyral.cells.mlstm import Heads, MLSTMCell, MLSTMLargeCell, divide, operands
+from gyral.cells.mlstm import Heads, MLSTMCell, MLSTMLargeCell, operands
 from gyral.cells.pd_ssm import PDSSMCell
 from gyral.cells.rg_lru import RGLRUCell
 from gyral.cells.rotation_scan import RotationScanCell
@@ -40,6 +40,7 @@ from gyral.nn.recurrent import Recurrent
 from gyral.ops import operator
 from gyral.ops.delta import delta_scan
 from gyral.ops.m2rnn import m2rnn
+from gyral.ops.normalized_heads import divide
 from gyral.ops.stabilized_gates import stabilized_gates
 
 OPTIONAL = ("comba", "griffin_recurrent_block", "para_gru", "rwkv7_value_residual", "slice_dense", "slice_dplr")

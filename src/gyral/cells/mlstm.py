@@ -11,10 +11,9 @@ from gyral.cells.heads import heads_of_two, share
 from gyral.cells.initialization import uniform_
 from gyral.cells.linear_attention import MatrixMemoryCell, Operands, linear, run_scan, run_step
 from gyral.core.options import PositiveInt, Range, derived
+from gyral.ops.normalized_heads import normalized_heads
 from gyral.ops.sequences import last_step, zero_beyond
 from gyral.ops.stabilized_gates import NEVER, stabilized_gates
-
-EPSILON = 1e-6  # added to the denominator of the outputs
 
 
 class Heads(NamedTuple):
@@ -40,11 +39,15 @@ class StabilizedCell(MatrixMemoryCell):
     State:
         A NamedTuple (memory, stabilizer): [C, n] (B, H, K, V + 1) and m (B, H).
 
+    The outputs of the operator are normalized in each head before `read`.
+
     Attributes:
         published_heads: The number of heads of the published models.
+        epsilon: ε of the normalization of the outputs.
     """
 
     published_heads: ClassVar[int]
+    epsilon: ClassVar[float]
 
     def check(self) -> None:
         heads_of_two(self.heads, self.hidden_size, self.published_heads)
@@ -73,7 +76,8 @@ class StabilizedCell(MatrixMemoryCell):
         decay = torch.where(before > NEVER / 2, forget + before - stabilizer, 0.0)
         write = torch.exp(write - stabilizer) * self.key_size**-0.5
         outputs, memory = run_step(operands(heads, decay, write), state.memory)
-        outputs = self.read(self.narrow(divide(outputs, torch.exp(-stabilizer))), projected, values)
+        normal = normalized_heads.naive(outputs, torch.exp(-stabilizer), self.epsilon)
+        outputs = self.read(self.narrow(normal), projected, values)
         return outputs[..., : self.hidden_size], state._replace(memory=memory, stabilizer=stabilizer)
 
     def fused(self, inputs: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Any]:
@@ -83,7 +87,8 @@ class StabilizedCell(MatrixMemoryCell):
         given = heads.gates, state.stabilizer.to(self.wide), lengths, starts, self.key_size**-0.5
         decay, write, least, stabilizers = stabilized_gates(*given)
         outputs, memory = run_scan(operands(heads, decay, write), state.memory, lengths, starts)
-        outputs = self.read(self.narrow(divide(outputs, least)), projected, values)[..., : self.hidden_size]
+        normal = normalized_heads(outputs, least, self.epsilon)
+        outputs = self.read(self.narrow(normal), projected, values)[..., : self.hidden_size]
         last = last_step(stabilizers, lengths)
         return zero_beyond(outputs, lengths), state._replace(memory=memory, stabilizer=last)
 
@@ -107,17 +112,6 @@ def operands(heads: Heads, decay: Tensor, write: Tensor) -> Operands:
     """Return the arguments of the operator; decay and write (…, H) as in `gyral.ops.stabilized_gates`."""
     v = torch.cat((heads.v, torch.ones_like(heads.v[..., :1])), dim=-1)
     return Operands(heads.q, heads.k.unsqueeze(-3), v.unsqueeze(-3), decay, write=write.unsqueeze(-2))
-
-
-def divide(outputs: Tensor, least: Tensor) -> Tensor:
-    """Return h_t (…, H, V) for [C_tᵀ q_t, n_tᵀ q_t] and e^{−m_t}."""
-    values, norm = outputs[..., :-1], outputs[..., -1]
-    return values / (torch.maximum(norm.abs(), least) + EPSILON).unsqueeze(-1)
-
-
-def norm_heads(values: Tensor, gain: Tensor, eps: float) -> Tensor:
-    """Return the layer normalization of each head (…, H, V) times a gain (H V,), as (…, H V)."""
-    return F.layer_norm(values, values.shape[-1:], eps=eps).flatten(-2) * gain
 
 
 class Projected(NamedTuple):
@@ -163,7 +157,7 @@ class MLSTMCell(StabilizedCell):
 
     no_decay_parameters = ("bias_gates",)
 
-    published_heads = 4
+    published_heads, epsilon = 4, 1e-5
 
     kernel_size: Annotated[int, Range(2)] = 4
     block: PositiveInt = 4
@@ -195,19 +189,22 @@ class MLSTMCell(StabilizedCell):
 
     def multiply(self, values: Tensor, weights: Tensor) -> Tensor:
         """Return products (…, M, HV) of values (…, HV) with M block-diagonal matrices (M, HV / b, b, b)."""
-        blocks = F.pad(values, (0, weights.shape[1] * self.block - self.width)).unflatten(-1, (-1, self.block))
-        products = torch.einsum("...ni,mnoi->...mno", blocks, weights).to(weights.dtype)
-        return products.flatten(-2)[..., : self.width]
+        missing = weights.shape[1] * self.block - self.width
+        blocks = (F.pad(values, (0, missing)) if missing else values).unflatten(-1, (-1, self.block))
+        products = torch.einsum("...ni,mnoi->...mno", blocks, weights).to(weights.dtype).flatten(-2)
+        return products[..., : self.width] if missing else products
 
     def select(self, projected: Projected, values: tuple[Tensor, ...]) -> Heads:
-        q, k = self.multiply(values[0], self.weight_qkv[:2]).unbind(-2)
-        (v,) = self.multiply(projected.values, self.weight_qkv[2:]).unbind(-2)
+        of_keys, of_values = self.weight_qkv.split([2, 1])
+        q, k = self.multiply(values[0], of_keys).unbind(-2)
+        v = self.multiply(projected.values, of_values).squeeze(-2)
         gates = self.wide_linear(torch.cat((q, k, v), dim=-1), self.weight_gates, self.bias_gates)
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (q, k, v))
         return Heads(q, k, v, gates)
 
     def read(self, outputs: Tensor, projected: Projected, values: tuple[Tensor, ...]) -> Tensor:
-        return (norm_heads(outputs, self.weight_norm, 1e-5) + self.skip * values[0]) * F.silu(projected.gate)
+        skipped = self.skip * values[0]
+        return torch.addcmul(skipped, outputs.flatten(-2), self.weight_norm) * F.silu(projected.gate)
 
 
 class LargeProjected(NamedTuple):
@@ -248,7 +245,7 @@ class MLSTMLargeCell(StabilizedCell):
     no_decay_parameters = ("bias_gates",)
     values_per_key = 2
 
-    published_heads = 8
+    published_heads, epsilon = 8, 1e-6
 
     key_size: PositiveInt = derived(default=None)
     cap: Annotated[float, Range(above=0)] = 15.0
@@ -280,4 +277,4 @@ class MLSTMLargeCell(StabilizedCell):
         return Heads(q, k, v, projected.gates)
 
     def read(self, outputs: Tensor, projected: LargeProjected, values: tuple[Tensor, ...]) -> Tensor:
-        return norm_heads(outputs, self.weight_norm, 1e-6) * torch.sigmoid(projected.gate)
+        return outputs.flatten(-2) * self.weight_norm * torch.sigmoid(projected.gate)

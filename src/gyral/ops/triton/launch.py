@@ -70,6 +70,7 @@ def difference(kernels: Any, operator: Operator, given: Sequence[Any], names: Se
     leaves = {name: getattr(arguments, name).detach().double().requires_grad_() for name in names}
     with torch.enable_grad():
         values = operator.naive(**{**arguments._asdict(), **leaves})
+        values = [values] if isinstance(values, Tensor) else values
         by = [cotangent.double() for cotangent in cotangents]
         expected = [*values, *torch.autograd.grad(values, [*leaves.values()], by)]
     labels = [*(f"result {index}" for index in range(len(results))), *(f"gradient of {name}" for name in names)]
