@@ -398,7 +398,7 @@ def test_cells_equal_their_loop(name: str, masked: bool, monkeypatch: pytest.Mon
         monkeypatch.setattr(choice, "is_on_gpu", lambda cell: True)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         module = Recurrent(lambda size: copy.deepcopy(cell), 4)
-        assert module.choice(module.cells[0]) == Choice("fused")
+        assert module.choice(module.cells[0]) == Choice("fused", None, choice.SHORT)
         assert module.choice(module.cells[0]).name == "fused"
         monkeypatch.undo()
     masks: dict[str, Any] = {}
