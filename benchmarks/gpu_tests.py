@@ -22,6 +22,7 @@ KERNELS = (
     "tests/ops/rum/test_rum_triton.py",
     "tests/ops/diagonal/test_diagonal_triton.py",
     "tests/ops/short_convolution/test_short_convolution_triton.py",
+    "tests/ops/rotation_scan/test_rotation_scan_triton.py",
     "tests/ops/normalized_heads/test_normalized_heads_triton.py",
     "tests/ops/stabilized_gates/test_stabilized_gates_triton.py",
 )

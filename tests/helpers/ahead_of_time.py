@@ -252,6 +252,37 @@ def launch_heads(case: HeadsCase) -> None:
     launch.backward(a, results, saved, [torch.zeros_like(results[0])], {})
 
 
+class RotationCase(NamedTuple):
+    """Arguments that make the operator of the rotation scan launch its kernels: H, d, the angle, and masks."""
+
+    heads: int
+    width: int
+    double_angle: bool
+    masked: bool
+    cards: tuple[int, ...] = (HOPPER,)
+    kernels: int = 4
+
+    def __str__(self) -> str:
+        return f"heads={self.heads} width={self.width} double={self.double_angle} masked={self.masked}"
+
+
+def launch_rotations(case: RotationCase) -> None:
+    """Launch the kernels of the rotation scan, forward and backward."""
+    import torch
+
+    from gyral.ops.rotation_scan import rotation_scan
+    from gyral.ops.rotation_scan.triton import launch
+
+    batch, size, zeros = 2, case.heads * case.width - 2, torch.zeros
+    memory = zeros(batch, case.heads, case.width, case.width)
+    lengths = torch.ones(batch, dtype=torch.int64) if case.masked else None
+    starts = zeros(STEPS, batch, dtype=torch.bool) if case.masked else None
+    given = zeros(STEPS, batch, 4 * size), memory, zeros(batch, size), lengths, starts, case.double_angle
+    a = rotation_scan.Arguments(*given, activation="tanh")
+    results, saved = launch.forward(a)
+    launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
+
+
 SAMPLE = Case(3, 16, True, True)
 FAMILIES = {
     "rum": Family(
@@ -289,6 +320,16 @@ FAMILIES = {
     ),
     "normalized_heads": Family(
         "normalized_heads/triton", (HeadsCase(13, (*CARDS,)), HeadsCase(128), HeadsCase(1000)), launch_heads
+    ),
+    "rotation_scan": Family(
+        "rotation_scan/triton",
+        (
+            RotationCase(4, 13, True, False, (*CARDS,)),
+            RotationCase(4, 32, True, True),
+            RotationCase(4, 32, False, False),
+            RotationCase(2, 64, True, False),
+        ),
+        launch_rotations,
     ),
     "stabilized_gates": Family(
         "stabilized_gates/triton", (GatesCase(4, True, (*CARDS,)), GatesCase(8, False)), launch_gates

@@ -72,4 +72,11 @@ KERNELS = Kernels(
     states={"memory": "final_memory", "h0": "final_hidden"},
     layouts={"memory": (transpose, lambda memory, _: memory.mT)},
 )
-rotation_scan = Operator(naive.rotation_scan, {"cpu": KERNELS}, shapes=shapes, products=products)
+LARGEST = 64  # d of the kernels of a GPU, whose programs have R in registers
+rotation_scan = Operator(
+    naive.rotation_scan,
+    {"cpu": KERNELS, "cuda": "gyral.ops.rotation_scan.triton"},
+    supports=lambda a: a.memory.device.type == "cpu" or a.memory.shape[-1] <= LARGEST,
+    shapes=shapes,
+    products=products,
+)

@@ -67,7 +67,7 @@ KERNELS = Kernels(
 OPERATOR = Operator(
     naive.short_convolution,
     {"cpu": KERNELS, "cuda": "gyral.ops.short_convolution.triton"},
-    supports=lambda a: a.weight.shape[-1] <= (LONGEST if a.values.is_cpu else LONGEST_ON_GPU),
+    supports=lambda a: a.weight.shape[-1] <= (LONGEST if a.values.device.type == "cpu" else LONGEST_ON_GPU),
     shapes=shapes,
 )
 

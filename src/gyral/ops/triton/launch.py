@@ -17,11 +17,11 @@ def as_bytes(mask: Tensor | None) -> Tensor | None:
     return None if mask is None else mask.view(torch.uint8)
 
 
-def launch(kernel: Any, programs: int, given: Sequence[Any], config: Any) -> None:
+def launch(kernel: Any, programs: int, given: Sequence[Any], config: Any, warps: int = 4) -> None:
     """Launch a number of programs of a kernel on the device of its first argument; nothing if there are none."""
     if programs > 0:
         with torch.cuda.device_of(given[0]):
-            kernel[(programs,)](*given, config=config, num_warps=4)
+            kernel[(programs,)](*given, config=config, num_warps=warps)
 
 
 def waves(device: torch.device, *shape: int) -> Tensor:

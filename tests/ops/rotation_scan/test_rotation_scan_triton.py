@@ -1,0 +1,126 @@
+"""The Triton kernels of the rotation scan against plain torch in float64: on a GPU, else under Triton's interpreter."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="the kernels need triton")
+
+import triton.language as tl
+from torch import Tensor
+
+from gyral.ops.rotation_scan import naive, rotation_scan
+from gyral.ops.rotation_scan.triton import kernels, launch
+from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+
+TOLERANCE = 2e-5 if ON_GPU else 3e-6
+RESULTS = ("outputs", "final memory", "final hidden")
+MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
+
+
+@pytest.fixture(autouse=True)
+def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    if not ON_GPU:  # chunks of 4 steps
+        monkeypatch.setattr(kernels, "_CHUNK", tl.constexpr(4))
+        for module in (naive, launch):
+            monkeypatch.setattr(module, "CHUNK", 4)
+    with kernels_of(rotation_scan):
+        yield
+
+
+class Case:
+    """Arguments, in float64 with values of float32: T, B, N, H, d."""
+
+    def __init__(self, *sizes: int, double_angle: bool = True, activation: str = "tanh", masks: str = "none") -> None:
+        steps, batch, size, heads, width = sizes
+        parts = torch.randn(steps, batch, 4 * size)
+        parts[steps // 2, :1] = 0  # the identity
+        memory = torch.linalg.qr(torch.randn(batch, heads, width, width).double())[0]
+        self.tensors = {"parts": parts.double(), "memory": memory.float().double()}
+        self.tensors["h0"] = torch.randn(batch, size).double()
+        has_lengths, has_starts = MASKS[masks]
+        lengths = torch.randint(1, steps + 1, (batch,), device=DEVICE) if has_lengths else None
+        starts = (torch.rand(steps, batch) < 0.2).to(DEVICE) if has_starts else None
+        self.others: dict[str, Any] = {"lengths": lengths, "starts": starts}
+        self.others |= {"double_angle": double_angle, "activation": activation}
+
+    def results(self, run: Any, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Return results and gradients, in float64."""
+        leaves = {name: each.to(DEVICE, dtype, copy=True).requires_grad_() for name, each in self.tensors.items()}
+        values = run(**leaves, **self.others)
+        by = [torch.arange(each.numel(), device=DEVICE, dtype=dtype).sin().view_as(each) for each in values]
+        gradients = torch.autograd.grad(values, list(leaves.values()), by)
+        found = dict(zip((*RESULTS, *leaves), (*values, *gradients), strict=True))
+        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
+
+    def by_kernels(self) -> dict[str, Tensor]:
+        return self.results(rotation_scan, torch.float32)
+
+    def check(self) -> dict[str, Tensor]:
+        """Compare the kernels with plain torch; return their results."""
+        found, expected = self.by_kernels(), self.results(rotation_scan.naive, torch.float64)
+        for name, tensor in expected.items():
+            error = (found[name] - tensor).norm().item()
+            assert error <= TOLERANCE * tensor.norm().item(), f"{name}: {error / tensor.norm().item():.1e}"
+        return found
+
+
+@pytest.mark.named("*(1, *none*True*", "*(10, *starts*False*", "*(10, *both*True*", "*(6, *lengths*False*")
+@pytest.mark.parametrize("double_angle", [True, False])
+@pytest.mark.parametrize("masks", MASKS)
+# several chunks, a head that is not full, one that is empty
+@pytest.mark.parametrize("sizes", [(1, 1, 2, 1, 2), (10, 2, 5, 2, 3), (6, 1, 5, 4, 2)], ids=str)
+def test_kernels_equal_plain_torch(sizes: tuple[int, ...], masks: str, double_angle: bool) -> None:
+    Case(*sizes, masks=masks, double_angle=double_angle).check()
+
+
+def test_opposite_vectors() -> None:
+    case = Case(3, 1, 3, 1, 3, double_angle=False, activation="softsign")
+    parts = case.tensors["parts"]
+    parts[1, :, :3] = -parts[1, :, 9:]
+    case.check()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of numpy
+def test_what_is_no_number_stays_in_its_row_and_comes_from_no_later_step() -> None:
+    case = Case(7, 2, 4, 1, 4, masks="both")
+    starts, lengths = case.others["starts"], case.others["lengths"]
+    starts.zero_()[5, 1], lengths[:] = True, 6
+    expected = case.by_kernels()
+    case.tensors["parts"][3, 1, 13] = torch.nan
+    case.tensors["parts"][6] = torch.nan
+    found = case.by_kernels()
+    assert torch.equal(found["outputs"][:, 0], expected["outputs"][:, 0])
+    assert torch.equal(found["outputs"][[0, 1, 2, 5], 1], expected["outputs"][[0, 1, 2, 5], 1])
+    assert found["outputs"][3:5, 1].isnan().all()
+    assert torch.equal(found["final memory"], expected["final memory"])
+    assert torch.equal(found["parts"][:, 0], expected["parts"][:, 0])
+    assert torch.equal(found["parts"][5:], expected["parts"][5:])
+    assert not found["memory"].isnan().any()
+
+
+@pytest.mark.skipif(not ON_GPU, reason="the interpreter takes minutes")
+@pytest.mark.parametrize("double_angle", [True, False])
+@pytest.mark.parametrize(("size", "heads", "width"), [(50, 4, 13), (128, 4, 32), (64, 1, 64)])
+def test_the_same_bits_again(size: int, heads: int, width: int, double_angle: bool) -> None:
+    case = Case(150, 9, size, heads, width, masks="both", double_angle=double_angle)
+    expected = case.check()
+    for _ in range(5):
+        found = case.by_kernels()
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_no_rows_and_two_launches_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Case(3, 0, 4, 2, 2).by_kernels()
+    assert found["outputs"].shape == (3, 0, 4)
+    launched: list[Any] = []
+
+    def counted(run: Any) -> Any:
+        return lambda *given: (launched.append(given[0]), run(*given))
+
+    for name in ("_rotate", "_blend"):
+        monkeypatch.setattr(launch, name, counted(getattr(launch, name)))
+    Case(2, 1, 2, 1, 2).by_kernels()
+    assert len(launched) == 4
