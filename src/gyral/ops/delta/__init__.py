@@ -95,6 +95,11 @@ KERNELS = Kernels(
     states={"s0": "final"},
     gradients={name: like(name) for name in ("q", "k", "v", "decay", "erase", "write")},
 )
+LARGEST_KEY = 256  # of the kernels for a GPU, which keep columns of a memory in registers
 delta_scan = Operator(
-    naive.delta_scan, {"cpu": KERNELS, "cuda": "gyral.ops.delta.fla"}, shapes=shapes, products=products
+    naive.delta_scan,
+    {"cpu": KERNELS, "cuda": "gyral.ops.delta.triton"},
+    supports=lambda a: a.q.device.type == "cpu" or a.q.shape[-1] <= LARGEST_KEY,
+    shapes=shapes,
+    products=products,
 )
