@@ -43,7 +43,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks import gpu_plan, gpu_rows, gpu_tests, launches
+from benchmarks import fla, gpu_plan, gpu_rows, gpu_tests, launches
 from benchmarks.gpu_plan import SHORT_STEP, SLOW, describe, launches_of, names, plan, step_seconds
 from benchmarks.gpu_rows import Case
 from benchmarks.gpu_workers import GRACE, Pool, Request
@@ -51,7 +51,6 @@ from benchmarks.provenance import ROOT, provenance
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError, one_line
 from gyral.core.measures import percent
-from gyral.ops.delta import fla
 
 MEASURE = 30.0  # seconds of a row: one that takes longer is stopped
 ALONE = 30.0  # seconds of the tests of times

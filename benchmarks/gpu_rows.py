@@ -16,7 +16,7 @@ from torch import nn
 from torch.autograd import DeviceType
 
 import gyral
-from benchmarks import measure
+from benchmarks import fla, measure
 from benchmarks.equivalence import FLOAT32, Precision, compare
 from gyral.cells.base import RecurrentCell
 from gyral.core.compat import has_bfloat16_instructions
@@ -137,8 +137,8 @@ def exact_products() -> None:
 def conditions(case: Case, device: torch.device) -> Iterator[None]:
     """Set what the results of a case, and their times, depend on.
 
-    Products of float32 are exact. The kernels of flash-linear-attention, which take minutes to start, run in the cases
-    alone that measure them. oneDNN, whose LSTM refuses bfloat16 on processors without AVX-512, does not run on these.
+    Products of float32 are exact. The kernels of flash-linear-attention run in the cases alone that measure them.
+    oneDNN, whose LSTM refuses bfloat16 on processors without AVX-512, does not run on these.
 
     Raises:
         KernelUnavailableError: The kernels of flash-linear-attention cannot run.
@@ -146,10 +146,10 @@ def conditions(case: Case, device: torch.device) -> Iterator[None]:
     kernels, uses_onednn = delta.delta_scan.kernels, torch.backends.mkldnn.enabled
     exact_products()
     try:
-        if not case.fla:
-            delta.delta_scan.kernels = {kind: name for kind, name in kernels.items() if kind != "cuda"}
-        elif reason := delta.delta_scan.unsupported_on(device, torch.float32):
-            raise KernelUnavailableError(reason)
+        if case.fla:
+            delta.delta_scan.kernels = {**kernels, "cuda": fla.__name__}
+            if reason := delta.delta_scan.unsupported_on(device, torch.float32):
+                raise KernelUnavailableError(reason)
         if case.precision == "bfloat16" and device.type == "cpu" and not has_bfloat16_instructions():
             torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
         yield

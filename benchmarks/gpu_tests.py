@@ -20,6 +20,7 @@ ALONE = "tests/gpu/test_speed.py"  # tests of times
 # what the others run: those that compile most are first
 KERNELS = (
     "tests/ops/rum/test_rum_triton.py",
+    "tests/ops/delta/test_delta_triton.py",
     "tests/ops/diagonal/test_diagonal_triton.py",
     "tests/ops/short_convolution/test_short_convolution_triton.py",
     "tests/ops/rotation_scan/test_rotation_scan_triton.py",

@@ -15,13 +15,12 @@ from unittest.mock import MagicMock, Mock
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_plan, gpu_rows, gpu_tests, gpu_timing, gpu_workers
+from benchmarks import fla, gpu, gpu_plan, gpu_rows, gpu_tests, gpu_timing, gpu_workers
 from benchmarks.cells import MODELS
 from benchmarks.gpu_rows import Case
 from benchmarks.gpu_workers import Pool, Request
 from benchmarks.provenance import ROOT
 from gyral.ops import delta
-from gyral.ops.delta import fla
 
 TINY = ["device=cpu", "size=4x6x12", "input=3", "repeat=1"]
 THREE = ["RUM", "GRU", "MinGRU"]
@@ -236,10 +235,10 @@ def test_flash_linear_attention_runs_in_its_own_rows_alone(monkeypatch):
     asked = Mock(return_value=None)
     monkeypatch.setattr(delta.delta_scan, "unsupported_on", asked)
     with gpu_rows.conditions(CASE, device):
-        assert delta.delta_scan.kernels == {"cpu": kernels["cpu"]}
+        assert delta.delta_scan.kernels is kernels
     asked.assert_not_called()
     with gpu_rows.conditions(CASE._replace(fla=True), device):
-        assert delta.delta_scan.kernels is kernels
+        assert delta.delta_scan.kernels == {**kernels, "cuda": fla.__name__}
     asked.return_value = "there are none"
     with pytest.raises(gpu_rows.KernelUnavailableError, match="there are none"):
         gpu_rows.check(CASE._replace(fla=True), "cpu", False)

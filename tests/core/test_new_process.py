@@ -8,7 +8,7 @@ from tests.helpers.running import spawn
 LATE_IMPORTS = """
 import sys, torch, gyral, gyral.core.html, gyral.generation.memory_page
 gyral.DeltaNet(2, 4)(torch.zeros(3, 1, 2))
-print("imported:", *{"fla", "triton", "gyral.ops.delta.fla", "jinja2"} & set(sys.modules))
+print("imported:", *{"fla", "triton", "gyral.ops.delta.triton", "jinja2"} & set(sys.modules))
 """
 WITHOUT_AVX512 = """
 layer = gyral.LSTM(5, 7)

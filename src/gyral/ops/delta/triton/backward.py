@@ -1,11 +1,11 @@
-"""The kernels of the backward pass: one that carries the gradients of memories, and one of all chunks at once.
+"""The kernels of the backward pass: one that carries the gradients of memories, and two of all chunks at once.
 
-`gyral.ops.delta.triton.forward` has the names. The gradient of G_i − G_j is P_ij = dA_ij A_ij + dL_ij L_ij for one decay
-of a memory, and that of γ_l is the sum of those pairs with j < l ≤ i: a sum, without the differences of large numbers
-that the gradients of G have.
+`gyral.ops.delta.triton.forward` has the names. The gradient of G_i − G_j is P_ij = dA_ij A_ij + dL_ij L_ij for one
+decay of a memory, and that of γ_l is the sum of those pairs with j < l ≤ i: a sum, without the differences of large
+numbers that the gradients of G have.
 
-A gradient that is not finite makes those of all micro-steps that reach its output NaN, and no others: what is not finite
-is zero in the products.
+A gradient that is not finite makes those of all micro-steps that reach its output NaN, and no others: what is not
+finite is zero in the products.
 """
 
 import triton
@@ -53,7 +53,7 @@ def carry_gradient(
     rows,
     config: tl.constexpr,
 ):
-    """Run the gradients of memories back through all chunks: write those after each chunk, and add them to that of U."""
+    """Run the gradients of memories back through all chunks: write those after each chunk, and that of U."""
     items = rows * config.heads
     item = tl.program_id(0) % items
     block = tl.program_id(0) // items
@@ -134,10 +134,10 @@ def differentiate_values(
 ):
     """Write the gradients of the values of a chunk and their rates, and of what is made of pairs.
 
-    `grad_pairs` become the gradients of products of queries with keys, and of vectors of erasing with keys, each followed
-    by its transpose (C, C). These are products of their own: on Hopper GPUs some versions of Triton transpose results of
-    products wrongly. `of_pairs` (C,) become parts of the gradients of γ of a memory. `unreached` (C,) becomes 0 at the
-    micro-steps whose gradients are not finite, else 1.
+    `grad_pairs` become the gradients of products of queries with keys, and of vectors of erasing with keys, each
+    followed by its transpose (C, C). These are products of their own: on Hopper GPUs some versions of Triton transpose
+    results of products wrongly. `of_pairs` (C,) become parts of the gradients of γ of a memory. `unreached` (C,)
+    becomes 0 at the micro-steps whose gradients are not finite, else 1.
     """
     items = rows * config.heads
     c = load_chunk(tl.program_id(0) // items, tl.program_id(0) % items, steps, rows, lengths, starts, config)
@@ -197,7 +197,12 @@ def differentiate_values(
         high, low, high_turned, low_turned, _ = load_sums(decay, c, config)
         between = decays_between(high, low, high_turned, low_turned, until)
         between_turned = decays_between(high_turned, low_turned, high, low, after)
-        da, da_turned, dl, dl_turned = da * between, da_turned * between_turned, dl * between, dl_turned * between_turned
+        da, da_turned, dl, dl_turned = (
+            da * between,
+            da_turned * between_turned,
+            dl * between,
+            dl_turned * between_turned,
+        )
     matrices: tl.constexpr = 2 if config.erase == "none" else 4
     at = grad_pairs + c.at * (matrices * size * size) + i[:, None] * size + i[None, :]
     tl.store(at, tl.where(until, da, 0.0))
@@ -234,7 +239,7 @@ def differentiate_keys(
     rows,
     config: tl.constexpr,
 ):
-    """Write the other gradients of a chunk. Those of q, k and `erase` are written for each head of a group, at a `stride`."""
+    """Write the other gradients of a chunk; those of q, k and `erase` for each head of a group, at a `stride`."""
     items = rows * config.heads
     c = load_chunk(tl.program_id(0) // items, tl.program_id(0) % items, steps, rows, lengths, starts, config)
     heads: tl.constexpr = config.heads // config.groups
@@ -356,7 +361,9 @@ def differentiate_keys(
         _store(grad_k, key_at(c, config), dk, bad, is_micro, column, config.key_size)
 
     if config.erase == "rates":
-        tl.store(grad_erase + c.place * config.groups + c.group, tl.where(bad > 0, float("nan"), of_rates), mask=is_micro)
+        tl.store(
+            grad_erase + c.place * config.groups + c.group, tl.where(bad > 0, float("nan"), of_rates), mask=is_micro
+        )
     if config.decay == "scalar":
         dgamma = tl.load(of_pairs + row) + of_memory
         dgamma += tl.sum(tl.where(i[None, :] >= i[:, None], of_readers[None, :], 0.0), axis=1)

@@ -1,7 +1,7 @@
 """Chunks of micro-steps: where their numbers are in the arguments of the operator, and how they are read.
 
-The n micro-steps of T steps are T n in a row, i = t n + j. The first one of a step decays the memory, the last one reads
-it. A chunk has C of them, whether or not n divides C. Beyond the length of a row all numbers count as zero.
+The n micro-steps of T steps are T n in a row, i = t n + j. The first one of a step decays the memory, the last one
+reads it. A chunk has C of them, whether or not n divides C. Beyond the length of a row all numbers count as zero.
 """
 
 from typing import Any, NamedTuple
@@ -190,7 +190,7 @@ def _split(gamma):
 
 @triton.jit
 def load_sums(decay, c, config: tl.constexpr):
-    """Return the sums G of the log decays of a memory, (C, 1), in two parts; the same as (1, C); and their numbers, (C,).
+    """Return the sums G of the log decays of a memory in two parts, (C, 1) and (1, C); and whether γ are finite, (C,).
 
     A step after a start does not decay: the memory before it counts as zero.
     """
@@ -235,7 +235,7 @@ def last_segment(c, config: tl.constexpr):
 
 @triton.jit
 def decays_between(high, low, other_high, other_low, mask):
-    """Return e to the power of the differences of sums (C, 1) and (1, C), or the reverse, where the mask is True, else 0."""
+    """Return the exponentials of differences of sums (C, 1) and (1, C), or the reverse; 0 where the mask is False."""
     return tl.exp(tl.where(mask, (high - other_high) + (low - other_low), float("-inf")))
 
 
@@ -244,4 +244,3 @@ def decays_of_channels(high, low, mask):
     """Return the same for channels, (C, C, W)."""
     difference = (high[:, None, :] - high[None, :, :]) + (low[:, None, :] - low[None, :, :])
     return tl.exp(tl.where(mask[:, :, None], difference, float("-inf")))
-

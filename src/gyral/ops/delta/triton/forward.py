@@ -10,12 +10,12 @@ See `gyral.ops.delta.naive` for the chunk form. Between the kernels, a chunk of 
     system     L, strictly lower                    (C, C)
     inverse    (I + L)⁻¹                            (C, C)
     kept       e^{G_C}                              (K)
-    marks      2 · segment, + 1 if it is not finite (C)
+    marks      2 · segment, + 1 if not finite       (C)
     summary    2 · segment of the last micro-step, + 1 if one of this segment is not finite
 
-with zeros where a start is between a micro-step and the end of the chunk that it meets. What is not finite in k, v, γ, r
-and w counts as zero, so that it reaches no earlier step. It spoils the memory of its head up to the next start: that is
-NaN, as all outputs from the step on.
+with zeros where a start is between a micro-step and the end of the chunk that it meets. What is not finite in k, v, γ,
+r and w counts as zero, so that it reaches no earlier step. It spoils the memory of its head up to the next start: that
+is NaN, as all outputs from the step on.
 """
 
 import triton
@@ -225,7 +225,9 @@ def carry_memory(
     is_spoiled = block * 0
     for chunk in range(0, tl.cdiv(steps * config.micro, config.chunk)):
         place = tl.cast(chunk, tl.int64) * items + item
-        tl.store(states + (place * config.key_size + key[:, None]) * config.padded_value + value[None, :], s, mask=in_matrix)
+        tl.store(
+            states + (place * config.key_size + key[:, None]) * config.padded_value + value[None, :], s, mask=in_matrix
+        )
         tl.store(spoiled + place, is_spoiled, mask=block == 0)
         row = place * config.chunk + i
         u_at = solved + row[:, None] * config.padded_value + value[None, :]
@@ -296,4 +298,6 @@ def read_memory(
     y = tl.where(is_spoiled[:, None], float("nan"), y)
     writes = c.exists & ((c.place % config.micro) == config.micro - 1)
     at = output_at(c, config)[:, None] + value[None, :]
-    tl.store(outputs + at, tl.where(c.valid[:, None], y, 0.0), mask=writes[:, None] & (value < config.value_size)[None, :])
+    tl.store(
+        outputs + at, tl.where(c.valid[:, None], y, 0.0), mask=writes[:, None] & (value < config.value_size)[None, :]
+    )

@@ -16,11 +16,12 @@ from gyral.ops.triton.launch import as_bytes, difference, launch, preparation, w
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 SMALLEST = 16  # of the sizes of factors of a product
-# Micro-steps of a chunk. With a decay for each channel the pairs of a chunk take C² numbers for each channel; to solve a
-# system takes products whose factors would fill the registers.
+# Micro-steps of a chunk. With a decay for each channel the pairs of a chunk take C² numbers for each channel. With
+# `erase`, factors of more products must fit into the registers.
 SMALL_CHUNK, CHUNK = 16, 32
 BLOCK = 32  # channels of keys, and of values, that a program handles at once
 WARPS = 4
+WIDE = 128  # channels of keys above which programs have more threads, and chunks are small
 CARRIED = 16  # columns of a memory in the registers of a program
 
 
@@ -34,7 +35,16 @@ def config_of(a: Any) -> Config:
 
 @functools.cache
 def _config(
-    micro: int, heads: int, value: int, groups: int, key: int, decay: int, erase: int, writes: bool, unit: bool, tf32: str
+    micro: int,
+    heads: int,
+    value: int,
+    groups: int,
+    key: int,
+    decay: int,
+    erase: int,
+    writes: bool,
+    unit: bool,
+    tf32: str,
 ) -> Config:
     padded = [max(SMALLEST, triton.next_power_of_2(size)) for size in (key, value)]
     kind = {0: "none", 3: "scalar", 4: "vector"}[decay]
@@ -50,7 +60,7 @@ def _config(
         unit=unit,
         # three products of TF32 have the errors of one of float32
         precision="tf32" if tf32 == "tf32" else "tf32x3",
-        chunk=SMALL_CHUNK if kind == "vector" or erase else CHUNK,
+        chunk=SMALL_CHUNK if kind == "vector" or erase or key > WIDE else CHUNK,
         block_key=min(padded[0], BLOCK // 2 if kind == "vector" and erase and padded[0] > BLOCK else BLOCK),
         block_value=min(padded[1], BLOCK),
         padded_key=padded[0],
@@ -114,7 +124,7 @@ def forward(a: Any) -> tuple[list[Any], list[Any]]:
     scratch.prepare(a, config, solved, None, None)
     given = [scratch.keys, scratch.behind, solved, scratch.kept, scratch.marks, scratch.summary, starts]
     given += [a.s0, states, spoiled, final]
-    launch(carry_memory, _carriers(a, config), (*given, *sizes), config)
+    launch(carry_memory, _carriers(a, config), (*given, *sizes), config, _warps(config))
     given = [scratch.readers, solved, scratch.attention, scratch.marks, spoiled, a.lengths, starts, states, outputs]
     launch(read_memory, scratch.count * -(-config.value_size // config.block_value), (*given, *sizes), config)
     return results, saved
@@ -123,6 +133,11 @@ def forward(a: Any) -> tuple[list[Any], list[Any]]:
 def _carriers(a: Any, config: Config) -> int:
     """Return the number of programs that carry memories."""
     return a.s0.shape[:2].numel() * -(-config.value_size // config.carry_value)
+
+
+def _warps(config: Config) -> int:
+    """Return the number of warps of these programs."""
+    return WARPS if config.key_size <= WIDE else 2 * WARPS
 
 
 def backward(
@@ -143,7 +158,7 @@ def backward(
     }
     given = [scratch.readers, scratch.keys, scratch.behind, scratch.kept, scratch.marks, scratch.summary]
     given += [a.lengths, starts, grad_outputs, grad_final, grad_solved, grad_states, found["s0"]]
-    launch(carry_gradient, _carriers(a, config), (*given, *sizes), config)
+    launch(carry_gradient, _carriers(a, config), (*given, *sizes), config, _warps(config))
     # those of q, k and `erase` for each head of a group, in one tensor, whose sums are one launch
     heads, of_groups = config.heads // config.groups, [a.q, a.k, *([] if a.erase is None else [a.erase])]
     numbers = [-(-tensor.numel() // 4) * 4 for tensor in of_groups]
@@ -154,7 +169,7 @@ def backward(
     pairs.append(new(config.chunk, dtype=torch.int32))
     given = [a.v, a.decay, a.write, a.lengths, starts, scratch.attention, scratch.system, scratch.inverse, solved]
     given += [grad_outputs, grad_solved, found["v"], found["write"], *pairs]
-    launch(differentiate_values, scratch.count, (*given, *sizes), config, WARPS)
+    launch(differentiate_values, scratch.count, (*given, *sizes), config)
     given = [a.q, a.k, a.decay, a.erase, a.lengths, starts, scratch.inverse, scratch.kept, solved, states]
     given += [grad_outputs, grad_solved, grad_states, *pairs]
     given += [parts[0], parts[1], found["decay"], None if a.erase is None else parts[2], stride]
@@ -168,19 +183,16 @@ def backward(
 @functools.cache
 @torch.inference_mode(False)
 def _probe(device: torch.device) -> str | None:
-    """Return the reason why the kernels fail, or None. The examples have two chunks; they have all options, or none."""
-    steps, batch, heads, key, value = CHUNK + 1, 2, 2, 5, 6
+    """Return the reason why the kernels fail on an example with two chunks, masks and rates, or None."""
+    steps, batch, heads, key, value = SMALL_CHUNK + 1, 2, 2, 5, 6
     q, k = waves(device, steps, batch, 1, key), waves(device, steps, batch, 1, 1, key)
     v, s0 = waves(device, steps, batch, 1, heads, value), waves(device, batch, heads, key, value)
-    decay, write = waves(device, steps, batch, heads, key) - 1.0, waves(device, steps, batch, 1, heads)
+    decay, write = waves(device, steps, batch, heads) - 1.0, waves(device, steps, batch, 1, heads)
     lengths = torch.arange(steps - batch + 1, steps + 1, device=device)
-    starts = waves(device, steps, batch) > 0.9
-    rates = waves(device, steps, batch, 1, 1).square()
-    names = ("q", "k", "v", "s0")
-    module, all_options = sys.modules[__name__], (q, k, v, s0, decay, rates, write, lengths, starts, True)
-    return difference(module, delta_scan, all_options, (*names, "decay", "erase", "write")) or difference(
-        module, delta_scan, (q, 0.3 * k, v, s0, decay[..., 0].contiguous(), 0.3 * k), (*names, "decay", "erase")
-    )
+    starts, rates = waves(device, steps, batch) > 0.9, waves(device, steps, batch, 1, 1).square()
+    names = ("q", "k", "v", "s0", "decay", "erase", "write")
+    given = q, k, v, s0, decay, rates, write, lengths, starts, True
+    return difference(sys.modules[__name__], delta_scan, given, names)
 
 
 prepare = preparation("the delta rule", _probe)

@@ -1,4 +1,4 @@
-"""The kernels of `gyral.ops.delta` for a GPU: those of flash-linear-attention (package fla-core), which are in Triton.
+"""The kernels of flash-linear-attention (package fla-core) as kernels of `gyral.ops.delta`, for comparison.
 
 Each of their functions has one micro-step in each of its steps, so that n micro-steps become n steps, of which the
 first alone decays and the last alone is read. Without `erase` they are those of gated linear attention (GLA), with it
@@ -25,7 +25,7 @@ from gyral.ops.delta import naive
 from gyral.ops.operator import KernelUnavailableError
 
 DTYPES = (torch.float32,)
-VERSION = "0.6"  # also in pyproject.toml
+VERSION = "0.6"
 UNIT = 16  # sizes of keys and values are multiples of it; a product of tensor cores has no smaller one
 LARGEST_KEY = 256  # of DPLR
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gyral.ops.delta import delta_scan, fla
+from benchmarks import fla
+from gyral.ops.delta import delta_scan
 from gyral.ops.operator import KernelUnavailableError, NotReady, load_or_reason
 from tests.helpers import goldens
 from tests.helpers.loops import for_each
@@ -244,6 +245,7 @@ def of_gpu(dtype: torch.dtype) -> Any:
 
 def test_a_gpu_has_the_kernels_if_the_package_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     load_or_reason.cache_clear()
+    monkeypatch.setitem(delta_scan.kernels, "cuda", fla.__name__)
     monkeypatch.setattr(fla, "load", lambda: None)
     assert delta_scan.unsupported_reason(of_gpu(torch.float32)) is None
     for dtype in (torch.float64, torch.bfloat16):
@@ -255,6 +257,7 @@ def test_plain_torch_runs_without_the_package(on_cpu: None, monkeypatch: pytest.
     def load() -> None:
         raise ModuleNotFoundError("No module named 'fla'")
 
+    monkeypatch.setitem(delta_scan.kernels, "cuda", fla.__name__)
     monkeypatch.setattr(fla, "load", load)
     reason = "flash-linear-attention cannot be used: No module named 'fla'"
     assert delta_scan.unsupported_reason(of_gpu(torch.float32)) == reason
