@@ -260,7 +260,7 @@ class RotationCase(NamedTuple):
     double_angle: bool
     masked: bool
     cards: tuple[int, ...] = (HOPPER,)
-    kernels: int = 4
+    kernels: int = 6
 
     def __str__(self) -> str:
         return f"heads={self.heads} width={self.width} double={self.double_angle} masked={self.masked}"

@@ -67,11 +67,11 @@ class Case:
         return found
 
 
-@pytest.mark.named("*(1, *none*True*", "*(10, *starts*False*", "*(10, *both*True*", "*(6, *lengths*False*")
+@pytest.mark.named("*(1, *none*True*", "*(6, *starts*False*", "*(6, *both*True*", "*(5, *lengths*False*")
 @pytest.mark.parametrize("double_angle", [True, False])
 @pytest.mark.parametrize("masks", MASKS)
 # several chunks, a head that is not full, one that is empty
-@pytest.mark.parametrize("sizes", [(1, 1, 2, 1, 2), (10, 2, 5, 2, 3), (6, 1, 5, 4, 2)], ids=str)
+@pytest.mark.parametrize("sizes", [(1, 1, 2, 1, 2), (6, 2, 5, 2, 3), (5, 1, 5, 4, 2)], ids=str)
 def test_kernels_equal_plain_torch(sizes: tuple[int, ...], masks: str, double_angle: bool) -> None:
     Case(*sizes, masks=masks, double_angle=double_angle).check()
 
@@ -112,7 +112,7 @@ def test_the_same_bits_again(size: int, heads: int, width: int, double_angle: bo
         assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
-def test_no_rows_and_two_launches_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_rows_and_three_launches_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Case(3, 0, 4, 2, 2).by_kernels()
     assert found["outputs"].shape == (3, 0, 4)
     launched: list[Any] = []
@@ -123,4 +123,4 @@ def test_no_rows_and_two_launches_each_way(monkeypatch: pytest.MonkeyPatch) -> N
     for name in ("_rotate", "_blend"):
         monkeypatch.setattr(launch, name, counted(getattr(launch, name)))
     Case(2, 1, 2, 1, 2).by_kernels()
-    assert len(launched) == 4
+    assert len(launched) == 6

@@ -1,7 +1,9 @@
-"""The kernels. A program runs one head of one row through all steps, with R (d, d) in registers.
+"""The kernels.
 
-The backward pass goes from the last step to the first: a rotation is undone exactly, so that R is saved before every
-64th step alone. Behind a start R is the identity, whatever it was: there, R before the start is computed again.
+One computes the mirrors of all steps at once, with a program for each head of a step of a row. Another one runs a head
+of a row through all steps in one program, with R (d, d) in registers. The backward pass goes from the last step to the
+first: a rotation is undone exactly, so that R is saved before every 64th step alone. Behind a start R is the identity,
+whatever it was: there, R before the start is computed again.
 """
 
 from typing import Any, NamedTuple
@@ -11,7 +13,7 @@ import triton
 import triton.language as tl
 
 from gyral.ops.rotation_scan.naive import CHUNK
-from gyral.ops.triton.rows import LARGEST, TINY, dot, totals_2
+from gyral.ops.triton.rows import LARGEST, TINY, add_3, dot, totals_2
 
 _CHUNK = tl.constexpr(CHUNK)
 _OPPOSITE = tl.constexpr((8 * torch.finfo(torch.float32).eps) ** 2)  # squared norm of the sum of two unit vectors
@@ -142,12 +144,82 @@ def _starts(starts, t, row, many):
     return False if starts is None else tl.load(starts + (many * t + row)) != 0
 
 
+@triton.jit(do_not_specialize=["rows"])
+def forward_mirrors(parts, normals, usable, rows, config: tl.constexpr):
+    """Write the normals [w₁; w₂] (T, B, H, 2, d), and whether ε and τ are finite (T, B, H) uint8."""
+    program = tl.program_id(0).to(tl.int64)
+    vectors = _load(parts, program // config.heads, program % config.heads, config)
+    is_usable = _is_number(vectors.embedded) & _is_number(vectors.target)
+    found = _mirrors(vectors, is_usable, config)
+    column = tl.arange(0, config.block)
+    at = normals + program * (2 * config.width) + column
+    tl.store(at, found.first, mask=column < config.width)
+    tl.store(at + config.width, found.second, mask=column < config.width)
+    tl.store(usable + program, is_usable.to(tl.uint8))
+
+
+@triton.jit
+def _through_unit(d, unit, inverse):
+    """Return the gradient of x, given that of its direction and 1 / ‖x‖."""
+    return (d - unit * dot(d, unit)) * inverse
+
+
+@triton.jit(do_not_specialize=["rows"])
+def backward_mirrors(parts, lengths, grad_normals, grad_candidates, grad_parts, rows, config: tl.constexpr):
+    """Write the gradients of τ and ε, and zeros beyond the lengths, where that of q is zero, too."""
+    program = tl.program_id(0).to(tl.int64)
+    place, head = program // config.heads, program % config.heads
+    many = rows.to(tl.int64)
+    inside = place >= 0
+    if lengths is not None:
+        inside = place // many < tl.load(lengths + place % many)
+    vectors = _load(parts, place, head, config)
+    usable = _is_number(vectors.embedded) & _is_number(vectors.target)
+    normals = _mirrors(vectors, usable, config)
+    column = tl.arange(0, config.block)
+    unit = head * config.width + column
+    has_unit = (column < config.width) & (unit < config.size)
+    at = grad_normals + program * (2 * config.width) + column
+    d_first = tl.load(at, mask=(column < config.width) & inside, other=0.0)
+    d_second = tl.load(at + config.width, mask=(column < config.width) & inside, other=0.0)
+    if not config.double_angle:
+        d_second = _through_unit(d_second, normals.second, normals.of_total)
+        d_first += d_second
+    d = tl.load(grad_candidates + place * config.size + unit, mask=has_unit & inside, other=0.0)
+    d += _through_unit(d_first, normals.first, normals.of_embedded)
+    to = grad_parts + place * (4 * config.size) + unit
+    tl.store(to, _through_unit(d_second, normals.target, normals.of_target), mask=has_unit)
+    tl.store(to + 3 * config.size, d, mask=has_unit)
+    tl.store(to + 2 * config.size, tl.zeros(column.shape, tl.float32), mask=has_unit & (inside == 0))
+
+
+@triton.jit
+def _step(normals, place, program, config: tl.constexpr):
+    """Return w₁ and w₂ (d,) of a step of a row, `place` = t B + row."""
+    column = tl.arange(0, config.block)
+    at = normals + (place * config.heads + program % config.heads) * (2 * config.width) + column
+    first = tl.load(at, mask=column < config.width, other=0.0)
+    return first, tl.load(at + config.width, mask=column < config.width, other=0.0)
+
+
+@triton.jit
+def _load_part(tensor, at, config: tl.constexpr):
+    """Return the numbers (d,) of a head from offset `at` on, that of its first unit; zeros where there is no unit."""
+    column = tl.arange(0, config.block)
+    head = tl.program_id(0) % config.heads
+    mask = (column < config.width) & (head * config.width + column < config.size)
+    return tl.load(tensor + at + column, mask=mask, other=0.0)
+
+
 @triton.jit(do_not_specialize=["steps", "rows"])
-def forward_rotations(parts, memory, lengths, starts, candidates, kept, final, steps, rows, config: tl.constexpr):
+def forward_rotations(
+    parts, memory, normals, usable, lengths, starts, candidates, kept, final, steps, rows, config: tl.constexpr
+):
     """Write ε + R q of all steps (T, B, N) within the lengths, and R after the last step (B, H, d, d).
 
     Args:
         parts, memory: See `gyral.ops.rotation_scan.naive.rotation_scan`.
+        normals, usable: See `forward_mirrors`.
         lengths, starts: See `gyral.ops.triton.sequences`.
         kept: (⌈T / 64⌉ + 1, B, H, d, d), where R before every 64th step is written, and the last one; without NaN.
     """
@@ -157,73 +229,67 @@ def forward_rotations(parts, memory, lengths, starts, candidates, kept, final, s
     matrices = many * config.heads
     length = steps if lengths is None else tl.load(lengths + row).to(tl.int32)
     column = tl.arange(0, config.block)
-    unit = head * config.width + column
-    has_unit = (column < config.width) & (unit < config.size)
+    offset = head * config.width
+    has_unit = (column < config.width) & (offset + column < config.size)
     at, inside = _matrix_at(program, config)
     r = tl.load(memory + at, mask=inside, other=0.0)
     is_spoiled = length < 0  # false
-    vectors = _load(parts, row, head, config)
     for begin in range(0, length, _CHUNK):
         if begin > 0:
             r = _correct(r, config)
         own, _ = _matrix_at(matrices * (begin // _CHUNK) + program, config)
         tl.store(kept + own, r, mask=inside)
+        earliest = many * begin + row
+        w1, w2 = _step(normals, earliest, program, config)
+        query = _load_part(parts, earliest * (4 * config.size) + 2 * config.size + offset, config)
+        embedded = _load_part(parts, earliest * (4 * config.size) + 3 * config.size + offset, config)
         for t in range(begin, tl.minimum(begin + _CHUNK, length)):
-            # what the next step reads is on its way
-            place = many * tl.minimum(t + 1, steps - 1) + row
-            following = _load(parts, place, head, config)
+            place = many * t + row
+            following = many * tl.minimum(t + 1, steps - 1) + row  # what the next step reads is on its way
+            next1, next2 = _step(normals, following, program, config)
+            next_query = _load_part(parts, following * (4 * config.size) + 2 * config.size + offset, config)
+            next_embedded = _load_part(parts, following * (4 * config.size) + 3 * config.size + offset, config)
             if starts is not None:
                 restarts = _starts(starts, t, row, many)
                 r = tl.where(restarts, _identity(config), r)
                 is_spoiled = is_spoiled & (restarts == 0)
-            usable = _is_number(vectors.embedded) & _is_number(vectors.target)
-            is_spoiled = is_spoiled | (usable == 0)
-            normals = _mirrors(vectors, usable, config)
-            r = _reflect(_reflect(r, normals.second), normals.first)
-            rotated = tl.sum(r * vectors.query[None, :], axis=1)
-            rotated = tl.where(is_spoiled, float("nan"), rotated)
-            to = candidates + (many * t + row) * config.size + unit
-            embedded = tl.load(parts + ((many * t + row) * 4 + 3) * config.size + unit, mask=has_unit)
-            tl.store(to, embedded + rotated, mask=has_unit)
-            vectors = following
+            is_spoiled = is_spoiled | (tl.load(usable + place * config.heads + head) == 0)
+            r = _reflect(_reflect(r, w2), w1)
+            rotated = tl.where(is_spoiled, float("nan"), tl.sum(r * query[None, :], axis=1))
+            tl.store(candidates + place * config.size + offset + column, embedded + rotated, mask=has_unit)
+            w1, w2, query, embedded = next1, next2, next_query, next_embedded
     last, _ = _matrix_at((length + _CHUNK - 1) // _CHUNK * matrices + program, config)
     tl.store(kept + last, r, mask=inside)
     tl.store(final + at, tl.where(is_spoiled, float("nan"), r), mask=inside)
 
 
 @triton.jit
-def _advance(r, parts, starts, begin, end, row, head, many, config: tl.constexpr):
+def _advance(r, normals, starts, begin, end, program, row, many, config: tl.constexpr):
     """Return R before step `end`, given R before step `begin`."""
     for t in range(begin, end):
-        vectors = _load(parts, many * t + row, head, config)
         r = tl.where(_starts(starts, t, row, many), _identity(config), r)
-        usable = _is_number(vectors.embedded) & _is_number(vectors.target)
-        normals = _mirrors(vectors, usable, config)
-        r = _reflect(_reflect(r, normals.second), normals.first)
+        first, second = _step(normals, many * t + row, program, config)
+        r = _reflect(_reflect(r, second), first)
     return r
-
-
-@triton.jit
-def _through_unit(d, unit, inverse):
-    """Return the gradient of x, given that of its direction and 1 / ‖x‖."""
-    return (d - unit * dot(d, unit)) * inverse
 
 
 @triton.jit(do_not_specialize=["steps", "rows"])
 def backward_rotations(
     parts,
+    normals,
     lengths,
     starts,
     kept,
     grad_candidates,
     grad_final,
+    grad_normals,
     grad_parts,
     grad_memory,
     steps,
     rows,
     config: tl.constexpr,
 ):
-    """Write the gradients of τ, q and ε in those of the parts, and that of R before the first step.
+    """Write the gradients of the normals, of q within the lengths, and of R before the first step.
 
     `grad_final` may be None.
     """
@@ -233,63 +299,54 @@ def backward_rotations(
     matrices = many * config.heads
     length = steps if lengths is None else tl.load(lengths + row).to(tl.int32)
     column = tl.arange(0, config.block)
-    unit = head * config.width + column
-    has_unit = (column < config.width) & (unit < config.size)
+    offset = head * config.width
+    has_unit = (column < config.width) & (offset + column < config.size)
     at, inside = _matrix_at(program, config)
     block: tl.constexpr = config.block
     g = tl.zeros([block, block], tl.float32)
     if grad_final is not None:
         g = tl.load(grad_final + at, mask=inside, other=0.0)
-    for beyond in range(length, steps):
-        after = grad_parts + (many * beyond + row) * (4 * config.size) + unit
-        zeros = tl.zeros([block], tl.float32)
-        tl.store(after, zeros, mask=has_unit)
-        tl.store(after + 2 * config.size, zeros, mask=has_unit)
-        tl.store(after + 3 * config.size, zeros, mask=has_unit)
     for back in range(0, (length + _CHUNK - 1) // _CHUNK):
         chunk = (length + _CHUNK - 1) // _CHUNK - 1 - back
         begin = chunk * _CHUNK
         end = tl.minimum(begin + _CHUNK, length)
         where, _ = _matrix_at((chunk + 1) * matrices + program, config)
         r = tl.load(kept + where, mask=inside, other=0.0)
-        vectors = _load(parts, many * (end - 1) + row, head, config)
+        latest = many * (end - 1) + row
+        w1, w2 = _step(normals, latest, program, config)
+        query = _load_part(parts, latest * (4 * config.size) + 2 * config.size + offset, config)
+        d = _load_part(grad_candidates, latest * config.size + offset, config)
         for index in range(0, end - begin):
             t = end - 1 - index
             place = many * t + row
-            following = _load(parts, many * tl.maximum(t - 1, 0) + row, head, config)
-            d = tl.load(grad_candidates + place * config.size + unit, mask=has_unit, other=0.0)
-            usable = _is_number(vectors.embedded) & _is_number(vectors.target)
-            normals = _mirrors(vectors, usable, config)
+            following = many * tl.maximum(t - 1, 0) + row  # what the next step reads is on its way
+            next1, next2 = _step(normals, following, program, config)
+            next_query = _load_part(parts, following * (4 * config.size) + 2 * config.size + offset, config)
+            next_d = _load_part(grad_candidates, following * config.size + offset, config)
             # what is no number reaches no earlier step
             clean = tl.where(tl.abs(d) <= LARGEST, d, 0.0)
-            query = tl.where(tl.abs(vectors.query) <= LARGEST, vectors.query, 0.0)
-            d_query = tl.sum(r * d[:, None], axis=0)
+            query = tl.where(tl.abs(query) <= LARGEST, query, 0.0)
+            of_query = r * d[:, None]
             g += clean[:, None] * query[None, :]
-            w = normals.first[None, :]
-            along, of_g = tl.sum(r * w, axis=1), tl.sum(g * w, axis=1)
-            r -= (2.0 * along)[:, None] * w
-            d_first = -2.0 * tl.sum(r * of_g[:, None] - g * along[:, None], axis=0)
-            g -= (2.0 * of_g)[:, None] * w
-            w = normals.second[None, :]
-            along, of_g = tl.sum(r * w, axis=1), tl.sum(g * w, axis=1)
-            r -= (2.0 * along)[:, None] * w
-            d_second = -2.0 * tl.sum(r * of_g[:, None] - g * along[:, None], axis=0)
-            g -= (2.0 * of_g)[:, None] * w
-            if not config.double_angle:
-                d_second = _through_unit(d_second, normals.second, normals.of_total)
-                d_first += d_second
-            to = grad_parts + place * (4 * config.size) + unit
-            tl.store(to, _through_unit(d_second, normals.target, normals.of_target), mask=has_unit)
-            tl.store(to + 2 * config.size, d_query, mask=has_unit)
-            own = tl.load(grad_candidates + place * config.size + unit, mask=has_unit, other=0.0)
-            d_embedded = own + _through_unit(d_first, normals.first, normals.of_embedded)
-            tl.store(to + 3 * config.size, d_embedded, mask=has_unit)
+            along, of_g = tl.sum(r * w1[None, :], axis=1), tl.sum(g * w1[None, :], axis=1)
+            r -= (2.0 * along)[:, None] * w1[None, :]
+            of_first = r * of_g[:, None] - g * along[:, None]
+            g -= (2.0 * of_g)[:, None] * w1[None, :]
+            along, of_g = tl.sum(r * w2[None, :], axis=1), tl.sum(g * w2[None, :], axis=1)
+            r -= (2.0 * along)[:, None] * w2[None, :]
+            of_second = r * of_g[:, None] - g * along[:, None]
+            g -= (2.0 * of_g)[:, None] * w2[None, :]
+            d_query, d_first, d_second = tl.reduce((of_query, of_first, of_second), 0, add_3)
+            tl.store(grad_parts + place * (4 * config.size) + 2 * config.size + offset + column, d_query, mask=has_unit)
+            to = grad_normals + (place * config.heads + head) * (2 * config.width) + column
+            tl.store(to, -2.0 * d_first, mask=column < config.width)
+            tl.store(to + config.width, -2.0 * d_second, mask=column < config.width)
             if starts is not None:
                 restarts = _starts(starts, t, row, many)
                 g = tl.where(restarts, 0.0, g)
                 if restarts & (index + 1 < end - begin):
                     first, _ = _matrix_at(chunk * matrices + program, config)
                     r = tl.load(kept + first, mask=inside, other=0.0)
-                    r = _advance(r, parts, starts, begin, t, row, head, many, config)
-            vectors = following
+                    r = _advance(r, normals, starts, begin, t, program, row, many, config)
+            w1, w2, query, d = next1, next2, next_query, next_d
     tl.store(grad_memory + at, g, mask=inside)
