@@ -30,7 +30,7 @@ def transcribe(cell: LANTMCell, inputs: np.ndarray, write: np.ndarray) -> np.nda
     bias = layer["layer.bias_ih_l0"] + layer["layer.bias_hh_l0"]
     heads, head_bias = cell.head_weight.detach().numpy(), cell.head_bias.detach().numpy()
     plane = [complex(*row) for row in np.concatenate([cell.initial_keys.detach(), cell.initial_steps.detach()])]
-    rotates = cell.group.__class__.__name__ == "Rotation"
+    rotates = cell.group == "rotation"
 
     def unit(z: complex) -> complex:
         return z / abs(z)
@@ -42,12 +42,12 @@ def transcribe(cell: LANTMCell, inputs: np.ndarray, write: np.ndarray) -> np.nda
 
     def move(z: np.ndarray, key: complex, step: complex) -> tuple[complex, complex]:
         raw = complex(z[3], z[4])
-        candidate = unit(raw) if rotates or cell.group.normalizes else raw
+        candidate = unit(raw) if rotates or cell.lie_group.normalizes else raw
         gamma, g = sigmoid(z[5]) if cell.interpolate_steps else 1.0, sigmoid(z[2])
         step = (1 - gamma) * step + gamma * candidate
         step = unit(step) if rotates else step
         mixed = g * complex(z[0], z[1]) + (1 - g) * key
-        return (step + mixed if cell.group.__class__.__name__ == "Translation" else step * mixed), step
+        return (step + mixed if cell.group == "translation" else step * mixed), step
 
     for x, may_write in zip(inputs, write, strict=True):
         i, f, g, o = np.split(kernel @ np.concatenate([x, read_vector, h]) + bias, 4)

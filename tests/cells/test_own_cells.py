@@ -152,5 +152,13 @@ def test_a_cell_without_parameters_is_refused() -> None:
         Recurrent(partial(Sum, hidden_size=X), X)
 
 
+def test_an_attribute_under_its_old_name_is_refused() -> None:
+    """It would have no effect: parameters of the memory would decay, and inputs with a mask would be refused."""
+    for old, value, new in (("dynamics", ("rate",), "no_decay_parameters"), ("understands", tuple, "input_types")):
+        cell = type("OwnCell", (OwnCell,), {old: value})
+        with pytest.raises(UserError, match=rf"^\S*\.OwnCell\.{old} has another name now, .*; rename it to {new}$"):
+            Recurrent(partial(cell, hidden_size=N), X)
+
+
 def test_a_cell_may_be_built_without_memory() -> None:
     assert Recurrent(partial(OwnCell, hidden_size=N), X, device="meta", dtype=torch.bfloat16).output_size == N

@@ -7,6 +7,7 @@ once, and `step` for one step. `gyral.nn.recurrent.Recurrent` runs it over a seq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import field
 from inspect import unwrap
 from os.path import relpath
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -22,7 +23,7 @@ from gyral.cells.masks import NO_MASKS, DropoutMasks, MaskedModule, first_parame
 from gyral.core.checks import check_integer
 from gyral.core.compat import register_tuples_of
 from gyral.core.errors import UserError
-from gyral.core.options import Options
+from gyral.core.options import Options, PositiveInt, Probability, declares_options
 from gyral.ops.autograd import outside_autocast
 
 if TYPE_CHECKING:
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
 __all__ = [
     "NO_MASKS",
     "AssociativeState",
+    "DeclaredCell",
     "DropoutMasks",
     "HiddenState",
     "RecordedStep",
     "RecurrentCell",
+    "RegularizedCell",
     "State",
     "kernel_zoneout",
 ]
@@ -71,7 +74,7 @@ class RecurrentCell(MaskedModule, ABC):
         super().__init_subclass__(**further)
         register_tuples_of(cls)
         if cls.__doc__ and (code := getattr(cls.__init__, "__code__", None)):
-            options = getattr(cls, "__options__", {}) if cls.__init__ is Options.__init__ else {}
+            options = getattr(cls, "__options__", {}) if declares_options(cls) else {}
             arguments = [*options] or code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
             bases = [each.__doc__ or "" for each in cls.__mro__[1:] if issubclass(each, RecurrentCell)]
             cls.__doc__ = complete(cls.__doc__, arguments, bases, "State" in vars(cls))
@@ -239,6 +242,23 @@ class RecurrentCell(MaskedModule, ABC):
             yield self.recorded
         finally:
             self.recorded = None
+
+
+class DeclaredCell(Options, RecurrentCell):
+    """Base class of cells whose options are annotated attributes, as in a dataclass; see `gyral.core.options.Options`.
+
+    A cell creates its parameters in `__post_init__`.
+    """
+
+    input_size: PositiveInt = field(kw_only=False)
+    hidden_size: PositiveInt = field(kw_only=False)
+
+
+class RegularizedCell(DeclaredCell):
+    """Base class of cells with the options zoneout and recurrent dropout; see `RecurrentCell`."""
+
+    zoneout: Probability = 0.0
+    recurrent_dropout: Probability = 0.0
 
 
 class RecordedStep(NamedTuple):

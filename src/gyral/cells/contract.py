@@ -2,6 +2,7 @@
 
 import copy
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,10 +12,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 from gyral.cells.base import RecurrentCell
 from gyral.cells.masks import first_parameter
 from gyral.core.errors import OptionError, UserError
+from gyral.core.options import declares_options
 from gyral.ops.autograd import outside_autocast
 from gyral.ops.scan import is_shared
 
 STEPS, ROWS = 2, 3  # of the sequence on which a cell is tried
+# Attributes of the class of a cell that have another name now. Under the old name they would have no effect.
+RENAMED = {"dynamics": "no_decay_parameters", "understands": "input_types"}
 
 
 def make_cell(
@@ -31,7 +35,8 @@ def make_cell(
 
     Raises:
         OptionError: The factory is something else, or also sets a hidden size.
-        UserError: It makes no cell, or a cell without parameters or with a method that does not return what it must.
+        UserError: It makes no cell, or a cell without parameters, with the old name of an attribute, or with a method
+            that does not return what it must.
     """
     if not callable(factory) or isinstance(factory, nn.Module):
         given = type(factory).__name__ if callable(factory) else factory
@@ -49,10 +54,24 @@ def make_cell(
         return cell
     if next(cell.parameters(), None) is None:
         raise UserError(f"{name} has no parameters; a cell needs at least one, which determines its dtype and device")
+    for old, new in RENAMED.items():
+        if isinstance(getattr(type(cell), old, None), type | tuple):
+            raise UserError(f"{name}.{old} has another name now, and no effect under this one; rename it to {new}")
     fault = find_contract_violation(cell)
     if fault is not None:
         raise fault
     return cell
+
+
+def check_cell(factory: Any, input_size: int, **sizes: int) -> None:
+    """Raise `OptionError` if the class of a cell declares its options and refuses a value; no cell is made.
+
+    Args:
+        factory, input_size, sizes: See `make_cell`. Functions and classes that declare no options are not checked.
+    """
+    found = factory if isinstance(factory, partial) else partial(factory) if callable(factory) else None
+    if found is not None and declares_options(found.func):
+        found.func.check_options(input_size, *found.args, **{**found.keywords, **sizes})  # type: ignore[attr-defined]
 
 
 def find_contract_violation(cell: RecurrentCell) -> UserError | None:

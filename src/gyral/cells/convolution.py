@@ -1,16 +1,17 @@
 """The base class of convolutions over time whose weights are shared by the channels of a head."""
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell
+from gyral.cells.base import DeclaredCell
+from gyral.cells.heads import check_heads
 from gyral.cells.initialization import AUTHORS
-from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError
+from gyral.core.options import OneOf, PositiveInt, Probability, Range, derived
 from gyral.ops import convolution
 from gyral.ops.convolution import head_of_channel
 
@@ -24,7 +25,7 @@ class Projected(NamedTuple):
     scores: Tensor | None
 
 
-class ConvolutionCell(RecurrentCell):
+class ConvolutionCell(DeclaredCell):
     """Base class of light and dynamic convolutions (Wu et al., ICLR 2019).
 
         v_t = (W_a x_t + b_a) ⊙ σ(W_b x_t + b_b)                        gated linear unit
@@ -56,27 +57,19 @@ class ConvolutionCell(RecurrentCell):
         latest: Tensor
         earlier: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        kernel_size: int = 31,
-        heads: int | None = None,
-        weight_dropout: float = 0.0,
-        softmax: bool = True,
-        initialization: str = "default",
-    ) -> None:
-        super().__init__(input_size, hidden_size)
-        self.kernel_size = check_integer("kernel_size", kernel_size, minimum=2)
-        self.heads = min(HEADS, hidden_size) if heads is None else check_integer("heads", heads)
-        if self.heads > hidden_size:
-            raise OptionError("heads", heads, f"must be at most hidden_size, {hidden_size}")
-        self.weight_dropout = check_real("weight_dropout", weight_dropout, minimum=0, below=1)
-        self.softmax = check_boolean("softmax", softmax)
-        self.initialization = check_choice("initialization", initialization, AUTHORS)
-        self.weight_ih = nn.Parameter(torch.empty(2 * hidden_size, input_size))
-        self.bias = nn.Parameter(torch.empty(2 * hidden_size))
+    kernel_size: Annotated[int, Range(2)] = 31
+    heads: PositiveInt = derived(default=None)
+    weight_dropout: Probability = 0.0
+    softmax: bool = True
+    initialization: Annotated[str, OneOf(AUTHORS)] = "default"
+
+    def check(self) -> None:
+        check_heads(self.heads, self.hidden_size)
+
+    def __post_init__(self) -> None:
+        self.heads = self.heads or min(HEADS, self.hidden_size)
+        self.weight_ih = nn.Parameter(torch.empty(2 * self.hidden_size, self.input_size))
+        self.bias = nn.Parameter(torch.empty(2 * self.hidden_size))
         self.weight = nn.Parameter(torch.empty(self.weight_shape()))
         self.reset_parameters()
 

@@ -1,16 +1,17 @@
 """The base class of linear recurrences with a diagonal matrix, which run in parallel over time."""
 
 from abc import abstractmethod
+from dataclasses import field
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import HiddenState, RecurrentCell, State
+from gyral.cells.base import DeclaredCell, HiddenState, State
 from gyral.cells.initialization import fan_in_uniform_
 from gyral.cells.masks import first_parameter
-from gyral.core.checks import check_integer
+from gyral.core.options import PositiveInt, derived
 from gyral.ops.autograd import has_autocast
 from gyral.ops.diagonal import diagonal_scan, multiply, state_space
 from gyral.ops.diagonal.layer import discretize, readout_weights, scaled_drive
@@ -19,7 +20,7 @@ from gyral.ops.scan import Shared
 from gyral.ops.sequences import zero_beyond
 
 
-class DiagonalCell(RecurrentCell):
+class DiagonalCell(DeclaredCell):
     """Base class of cells whose state is one vector h_t = a_t ⊙ h_{t−1} + b_t, where a_t and b_t depend on x_t alone.
 
     A subclass computes a_t and b_t in `coefficients`, and the output from h_t in `read`. Complex numbers are pairs: the
@@ -33,7 +34,7 @@ class DiagonalCell(RecurrentCell):
 
     fused_operator: ClassVar[Operator] = diagonal_scan
     is_complex: ClassVar[bool] = False
-    state_size: int  # the number of entries of the state
+    state_size: int = field(init=False)  # the number of entries of the state
 
     def init_state(self, batch_size: int) -> State:
         size = 2 * self.state_size if self.is_complex else self.state_size
@@ -90,10 +91,9 @@ class WidthPreservingCell(DiagonalCell):
         hidden_size: N ≥ 1, the width of the layer and of its outputs.
     """
 
-    def __init__(self, input_size: int, hidden_size: int) -> None:
-        super().__init__(input_size, hidden_size)
-        is_same = input_size == hidden_size
-        self.weight_ih = None if is_same else nn.Parameter(torch.empty(hidden_size, input_size))
+    def __post_init__(self) -> None:
+        is_same = self.input_size == self.hidden_size
+        self.weight_ih = None if is_same else nn.Parameter(torch.empty(self.hidden_size, self.input_size))
 
     def reset_parameters(self) -> None:
         fan_in_uniform_(self.weight_ih)
@@ -124,8 +124,10 @@ class StateSpaceCell(WidthPreservingCell):
 
     fused_operator = state_space
     is_complex = True
-    kind: str  # of λ and f, see `gyral.ops.diagonal.layer.discretize`
     gain: ClassVar[float] = 1.0  # κ
+
+    state_size: PositiveInt = derived(default=None)
+    kind: str = field(init=False)  # of λ and f, see `gyral.ops.diagonal.layer.discretize`
 
     class Projected(NamedTuple):
         """x_t (…, N), and f ⊙ (B x_t) (…, 2P)."""
@@ -139,14 +141,15 @@ class StateSpaceCell(WidthPreservingCell):
         decay: Shared
         readout: Shared
 
-    def __init__(self, input_size: int, hidden_size: int, state_size: int | None) -> None:
-        super().__init__(input_size, hidden_size)
-        self.state_size = hidden_size if state_size is None else check_integer("state_size", state_size)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.state_size = self.state_size or self.hidden_size
         for name in self.no_decay_parameters:
             self.register_parameter(name, nn.Parameter(torch.empty(self.state_size)))
-        self.B = nn.Parameter(torch.empty(2, self.state_size, hidden_size))
-        self.C = nn.Parameter(torch.empty(2, hidden_size, self.state_size))
-        self.D = nn.Parameter(torch.empty(hidden_size))
+        self.B = nn.Parameter(torch.empty(2, self.state_size, self.hidden_size))
+        self.C = nn.Parameter(torch.empty(2, self.hidden_size, self.state_size))
+        self.D = nn.Parameter(torch.empty(self.hidden_size))
+        self.reset_parameters()
 
     @abstractmethod
     def reset_parameters(self) -> None:

@@ -1,14 +1,13 @@
 """Differentiable neural computer (DNC)."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import field
+from typing import Annotated, Any, NamedTuple
 
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from gyral.cells.base import RecurrentCell
 from gyral.cells.memory import SlotMemoryCell, head_names
-from gyral.core.checks import check_choice, check_integer
+from gyral.core.options import OneOf
 from gyral.ops.slot_memory import DNCCodeMemory, DNCMemory
 
 EQUATIONS = ("paper", "code")
@@ -94,25 +93,18 @@ class DNCCell(SlotMemoryCell):
         links: Tensor
         memory: Tensor
 
-    memory: DNCMemory
+    memory: DNCMemory = field(init=False)
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        controller: Callable[..., RecurrentCell] | None = None,
-        slots: int = 16,
-        width: int = 16,
-        read_heads: int = 4,
-        equations: str = "paper",
-    ) -> None:
-        for name, value in (("slots", slots), ("width", width), ("read_heads", read_heads)):
-            check_integer(name, value)
-        self.equations = check_choice("equations", equations, EQUATIONS)
-        self.estimates_gradient = equations == "code"  # it stops at the usage
-        memory = DNCMemory if equations == "paper" else DNCCodeMemory
-        super().__init__(input_size, hidden_size, memory(slots, width, read_heads), controller)
+    width = 16
+    equations: Annotated[str, OneOf(EQUATIONS)] = "paper"
+
+    def __post_init__(self) -> None:
+        self.estimates_gradient = self.equations == "code"  # it stops at the usage
+        super().__post_init__()
+
+    def create_memory(self) -> DNCMemory:
+        memory = DNCMemory if self.equations == "paper" else DNCCodeMemory
+        return memory(self.slots, self.width, self.heads)
 
     def init_state(self, batch_size: int) -> State:
         slots, heads = self.slots, self.heads

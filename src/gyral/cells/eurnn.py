@@ -1,13 +1,13 @@
 """Efficient unitary recurrent network (EURNN)."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
-from gyral.cells.initialization import uniform_
-from gyral.cells.unitary import EUNN, EUNNFactors, UnitaryCell, apply_eunn
-from gyral.core.checks import check_boolean
+from gyral.cells.initialization import AUTHORS, uniform_
+from gyral.cells.unitary import EUNN, EUNNFactors, UnitaryCell, apply_eunn, check_capacity
+from gyral.core.options import OneOf
 from gyral.ops import unitary
 
 
@@ -47,24 +47,15 @@ class EURNNCell(UnitaryCell):
     # the smallest ratio of the width of the state to L at which kernels are faster with L layers than with a dense W
     MINIMUM_RATIO: ClassVar[float] = 32
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        capacity: int | str = 2,
-        is_complex: bool = True,
-        zoneout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        initialization: str = "default",
-    ) -> None:
-        self.is_complex, self._capacity = check_boolean("is_complex", is_complex), capacity
-        super().__init__(
-            input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout, initialization=initialization
-        )
+    capacity: int | str = 2
+    is_complex: bool = True
+    initialization: Annotated[str, OneOf(AUTHORS)] = "default"
+
+    def check(self) -> None:
+        check_capacity(self.capacity, self.hidden_size)
 
     def create_operator(self) -> None:
-        self.eunn = EUNN(self.hidden_size, self._capacity, self.is_complex)
+        self.eunn = EUNN(self.hidden_size, self.capacity, self.is_complex)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

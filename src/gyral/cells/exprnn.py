@@ -1,6 +1,7 @@
 """expRNN and dtriv: networks whose orthogonal matrix is a matrix exponential."""
 
 import math
+from dataclasses import field
 
 import torch
 from torch import Tensor, nn
@@ -8,8 +9,8 @@ from torch.optim import Optimizer
 
 from gyral.cells.initialization import uniform_
 from gyral.cells.unitary import UnitaryCell
-from gyral.core.checks import check_integer
 from gyral.core.errors import UserError
+from gyral.core.options import PositiveInt
 from gyral.ops.compiler import is_exporting_to_onnx
 
 PROJECT_EVERY = 30  # changes of base between projections of the base to an orthogonal matrix
@@ -39,12 +40,7 @@ class ExpRNNCell(UnitaryCell):
 
     no_decay_parameters = ("generator",)
     is_complex = False
-    base: Tensor
-
-    def __init__(
-        self, input_size: int, hidden_size: int, *, zoneout: float = 0.0, recurrent_dropout: float = 0.0
-    ) -> None:
-        super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
+    base: Tensor = field(init=False)
 
     def create_operator(self) -> None:
         self.generator = nn.Parameter(torch.empty(self.hidden_size, self.hidden_size))
@@ -97,17 +93,7 @@ class DTRIVCell(ExpRNNCell):
         >>> layer = DTRIV(16, 64)
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        base_steps: int = 100,
-        zoneout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-    ) -> None:
-        self.base_steps = check_integer("base_steps", base_steps)
-        super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
+    base_steps: PositiveInt = 100
 
     @torch.no_grad()
     def after_optimizer_step(self, step: int, optimizer: Optimizer) -> None:

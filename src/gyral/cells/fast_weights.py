@@ -2,27 +2,28 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from dataclasses import field
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import AssociativeState, DropoutMasks, RecurrentCell
-from gyral.core.checks import check_choice, check_integer, check_real
+from gyral.cells.base import AssociativeState, DropoutMasks, RegularizedCell
+from gyral.core.options import FiniteFloat, OneOf, PositiveFloat, PositiveInt, Range
 from gyral.ops import fast_weights
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 
-class MemoryNetworkCell(RecurrentCell):
+class MemoryNetworkCell(RegularizedCell):
     """Base class of cells with a hidden vector and a memory (B, N, N), which `gyral.ops.fast_weights` runs."""
 
-    norm: nn.Module
-    layer_norm_eps: float
-    weight_ih: Tensor
-    weight_hh: Tensor
-    bias: Tensor
+    norm: nn.Module = field(init=False)
+    layer_norm_eps: float = field(init=False)
+    weight_ih: Tensor = field(init=False)
+    weight_hh: Tensor = field(init=False)
+    bias: Tensor = field(init=False)
 
     def init_state(self, batch_size: int) -> AssociativeState:
         size = self.hidden_size
@@ -87,32 +88,20 @@ class FastWeightsCell(MemoryNetworkCell):
 
     kernel_rows = ("h",)
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        decay: float = 0.95,
-        rate: float = 0.5,
-        inner_steps: int = 1,
-        activation: str = "relu",
-        recurrent_scale: float = 0.05,
-        layer_norm_eps: float = 1e-5,
-        zoneout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-    ) -> None:
-        check_integer("hidden_size", hidden_size, minimum=2)
-        super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
-        self.decay = check_real("decay", decay, minimum=0, maximum=1)
-        self.rate = check_real("rate", rate, minimum=0)
-        self.inner_steps = check_integer("inner_steps", inner_steps)
-        self.activation = check_choice("activation", activation, tuple(ACTIVATIONS))
-        self.recurrent_scale = check_real("recurrent_scale", recurrent_scale)
-        self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
-        self.weight_ih = nn.Parameter(torch.empty(hidden_size, input_size))
-        self.bias = nn.Parameter(torch.empty(hidden_size))
-        self.weight_hh = nn.Parameter(torch.empty(hidden_size, hidden_size))
-        self.norm = nn.LayerNorm(hidden_size, layer_norm_eps)
+    hidden_size: Annotated[int, Range(2)] = field(kw_only=False)
+    decay: Annotated[float, Range(0, maximum=1)] = 0.95
+    rate: Annotated[float, Range(0)] = 0.5
+    inner_steps: PositiveInt = 1
+    activation: Annotated[str, OneOf(ACTIVATIONS)] = "relu"
+    recurrent_scale: FiniteFloat = 0.05
+    layer_norm_eps: PositiveFloat = 1e-5
+
+    def __post_init__(self) -> None:
+        size = self.hidden_size
+        self.weight_ih = nn.Parameter(torch.empty(size, self.input_size))
+        self.bias = nn.Parameter(torch.empty(size))
+        self.weight_hh = nn.Parameter(torch.empty(size, size))
+        self.norm = nn.LayerNorm(size, self.layer_norm_eps)
         self.reset_parameters()
 
     @torch.no_grad()

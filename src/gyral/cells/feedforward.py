@@ -1,13 +1,13 @@
 """Feedforward network as the controller of a cell with an external memory."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import DropoutMasks, RecurrentCell
-from gyral.core.checks import check_choice
+from gyral.cells.base import DeclaredCell, DropoutMasks
+from gyral.core.options import OneOf
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
@@ -37,7 +37,7 @@ class Affine(nn.Module):
         return F.linear(inputs, self.weight, self.bias)
 
 
-class Feedforward(RecurrentCell):
+class Feedforward(DeclaredCell):
     """One layer h_t = f(W x_t + b) without a state, as a controller: its memory is the external one.
 
     A cell with a memory passes what it read as part of x_t (Graves et al. 2014, section 3.4).
@@ -51,10 +51,10 @@ class Feedforward(RecurrentCell):
     class State(NamedTuple):
         """Nothing."""
 
-    def __init__(self, input_size: int, hidden_size: int, *, activation: str = "tanh") -> None:
-        super().__init__(input_size, hidden_size)
-        self.activation = check_choice("activation", activation, tuple(ACTIVATIONS))
-        self.linear = Affine(input_size, hidden_size)
+    activation: Annotated[str, OneOf(ACTIVATIONS)] = "tanh"
+
+    def __post_init__(self) -> None:
+        self.linear = Affine(self.input_size, self.hidden_size)
 
     def init_state(self, batch_size: int) -> State:
         return self.State()

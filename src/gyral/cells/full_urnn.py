@@ -1,12 +1,14 @@
 """Full-capacity unitary recurrent network (full-capacity uRNN)."""
 
 import math
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from gyral.cells.initialization import draw_wide, uniform_
+from gyral.cells.initialization import AUTHORS, draw_wide, uniform_
 from gyral.cells.unitary import UnitaryCell
+from gyral.core.options import OneOf
 from gyral.ops import unitary
 
 
@@ -38,6 +40,9 @@ class FullURNNCell(UnitaryCell):
     """
 
     no_decay_parameters = ("generator",)
+
+    initialization: Annotated[str, OneOf(AUTHORS)] = "default"
+    learned_initial_state: bool = False
 
     def create_operator(self) -> None:
         self.generator = nn.Parameter(torch.empty(self.hidden_size, self.hidden_size))

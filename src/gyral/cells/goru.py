@@ -1,18 +1,18 @@
 """Gated orthogonal recurrent unit (GORU)."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell
+from gyral.cells.base import DropoutMasks, HiddenState, RegularizedCell
 from gyral.cells.initialization import AUTHORS, uniform_
 from gyral.cells.layer_norm import LayerNorms
 from gyral.cells.subcell import SubCellMixin
-from gyral.cells.unitary import EUNN, apply_eunn
-from gyral.core.checks import check_boolean, check_choice, check_real
+from gyral.cells.unitary import EUNN, apply_eunn, check_capacity
+from gyral.core.options import OneOf, PositiveFloat
 from gyral.ops import gated, unitary
 from gyral.ops.fast_slow import SubCell
 from gyral.ops.scan import Shared
@@ -25,7 +25,7 @@ class Constants(NamedTuple):
     operator: Shared
 
 
-class GORUCell(RecurrentCell, SubCellMixin):
+class GORUCell(RegularizedCell, SubCellMixin):
     """Gated orthogonal recurrent unit.
 
     GORU (Jing et al., "Gated orthogonal recurrent units: On learning to forget", 2017).
@@ -57,27 +57,21 @@ class GORUCell(RecurrentCell, SubCellMixin):
 
     kernel_rows = ("r", "g", "c")
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        capacity: int | str = 2,
-        layer_norm: bool = False,
-        layer_norm_eps: float = 1e-5,
-        zoneout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        initialization: str = "default",
-    ) -> None:
-        super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
-        self.eunn = EUNN(hidden_size, capacity, is_complex=False)
-        self.weight_ih = nn.Parameter(torch.empty(3 * hidden_size, input_size))
-        self.weight_hh = nn.Parameter(torch.empty(2 * hidden_size, hidden_size))
-        self.bias = nn.Parameter(torch.empty(3 * hidden_size))
-        normalized = check_boolean("layer_norm", layer_norm)
-        self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
-        self.norm_gates = LayerNorms(2, hidden_size, layer_norm_eps) if normalized else nn.Identity()
-        self.initialization = check_choice("initialization", initialization, AUTHORS)
+    capacity: int | str = 2
+    layer_norm: bool = False
+    layer_norm_eps: PositiveFloat = 1e-5
+    initialization: Annotated[str, OneOf(AUTHORS)] = "default"
+
+    def check(self) -> None:
+        check_capacity(self.capacity, self.hidden_size)
+
+    def __post_init__(self) -> None:
+        size = self.hidden_size
+        self.eunn = EUNN(size, self.capacity, is_complex=False)
+        self.weight_ih = nn.Parameter(torch.empty(3 * size, self.input_size))
+        self.weight_hh = nn.Parameter(torch.empty(2 * size, size))
+        self.bias = nn.Parameter(torch.empty(3 * size))
+        self.norm_gates = LayerNorms(2, size, self.layer_norm_eps) if self.layer_norm else nn.Identity()
         self.reset_parameters()
 
     @torch.no_grad()

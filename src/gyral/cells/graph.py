@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell, State
+from gyral.cells.base import DeclaredCell, State
 from gyral.cells.inputs import LinkedInputs
 from gyral.cells.masks import first_parameter
-from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
+from gyral.core.options import PositiveInt, derived
 from gyral.ops import graph_gru
 from gyral.ops.compiler import is_traced
 from gyral.ops.scan import scan
@@ -20,7 +20,7 @@ from gyral.ops.sequences import reachable_since
 DEFAULT_CAPACITY = 100  # states, unless the task says how many it needs
 
 
-class GraphCell(RecurrentCell):
+class GraphCell(DeclaredCell):
     """Base class of cells that read the hidden vectors of earlier steps along typed edges (Dhingra et al. 2017).
 
     Type 0 is the edge from the previous step, which every step has; the types 1 … E come with the inputs, see
@@ -40,17 +40,18 @@ class GraphCell(RecurrentCell):
 
     input_types = LinkedInputs
 
-    def __init__(
-        self, input_size: int, hidden_size: int, *, edge_types: int, edge_size: int | None, capacity: int | None
-    ) -> None:
-        super().__init__(input_size, hidden_size)
-        self.edge_types = check_integer("edge_types", edge_types)
-        self.edge_size = None if edge_size is None else check_integer("edge_size", edge_size)
-        if edge_size is not None and edge_types * edge_size >= hidden_size:
-            reason = f"{edge_types} types of this size must be smaller than hidden_size, {hidden_size}"
-            raise OptionError("edge_size", edge_size, reason)
-        self.has_own_capacity = capacity is not None
-        self.capacity = DEFAULT_CAPACITY if capacity is None else check_integer("capacity", capacity)
+    edge_types: PositiveInt = 1
+    edge_size: PositiveInt | None = None
+    capacity: PositiveInt = derived(default=None)
+
+    def check(self) -> None:
+        if self.edge_size is not None and self.edge_types * self.edge_size >= self.hidden_size:
+            reason = f"{self.edge_types} types of this size must be smaller than hidden_size, {self.hidden_size}"
+            raise OptionError("edge_size", self.edge_size, reason)
+
+    def __post_init__(self) -> None:
+        self.has_own_capacity = self.capacity is not None
+        self.capacity = self.capacity or DEFAULT_CAPACITY
 
     def reserve(self, writes: int) -> None:
         """Let edges reach back over `steps` steps, unless the option `capacity` is set."""

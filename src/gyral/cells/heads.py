@@ -9,6 +9,12 @@ def share(size: int, parts: int) -> int:
     return -(-size // parts)
 
 
+def check_heads(heads: int | None, hidden_size: int) -> None:
+    """Raise `OptionError` unless each head has one of the N numbers at least."""
+    if heads is not None and heads > hidden_size:
+        raise OptionError("heads", heads, f"must be at most hidden_size, {hidden_size}")
+
+
 def heads_of_two(heads: int | None, hidden_size: int, published: int) -> int:
     """Return the option `heads`, whose heads are normalized: a head of one number would always be normalized to zero.
 

@@ -1,20 +1,19 @@
 """Lie-access neural Turing machine (LANTM)."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from gyral.cells.base import RecurrentCell
 from gyral.cells.initialization import uniform_
 from gyral.cells.inputs import MaskedInputs
 from gyral.cells.lstm import BEYOND_KERNELS, LSTMCell
 from gyral.cells.memory import Locations, MemoryCell
-from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
+from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
+from gyral.core.options import FiniteFloat, NonNegativeInt, OneOf, PositiveInt, derived
 from gyral.ops import lie_access
 from gyral.ops.compiler import is_traced
 from gyral.ops.lie_access import read
@@ -125,37 +124,29 @@ class LANTMCell(MemoryCell):
         strengths: Tensor
         count: Tensor  # type: ignore[assignment]  # not the method of tuples
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        controller: Callable[..., RecurrentCell] | None = None,
-        width: int = 20,
-        weighting: str = "inv_norm",
-        group: str = "translation",
-        normalize_steps: bool = True,
-        interpolate_steps: bool = True,
-        read_first: bool = False,
-        write_gate_bias: float = -10.0,
-        capacity: int | None = None,
-        forget: int | None = None,
-    ) -> None:
-        super().__init__(input_size, hidden_size, width=width, heads=1, controller=controller)
-        self.weighting = check_choice("weighting", weighting, WEIGHTINGS)
-        self.group_name = check_choice("group", group, tuple(GROUPS))
-        self.group = GROUPS[group](check_boolean("normalize_steps", normalize_steps))
-        self.interpolate_steps = check_boolean("interpolate_steps", interpolate_steps)
-        self.read_first = check_boolean("read_first", read_first)
-        self.write_gate_bias = check_real("write_gate_bias", write_gate_bias)
-        self.has_own_capacity, self.has_own_forget = capacity is not None, forget is not None
-        self.capacity = DEFAULT_CAPACITY if capacity is None else check_integer("capacity", capacity)
-        self.forget = round(FORGOTTEN * self.capacity)
-        if forget is not None:
-            self.forget = check_integer("forget", forget, minimum=0, maximum=self.capacity)
+    weighting: Annotated[str, OneOf(WEIGHTINGS)] = "inv_norm"
+    group: Annotated[str, OneOf(GROUPS)] = "translation"
+    normalize_steps: bool = True
+    interpolate_steps: bool = True
+    read_first: bool = False
+    write_gate_bias: FiniteFloat = -10.0
+    capacity: PositiveInt = derived(default=None)
+    forget: NonNegativeInt = derived(default=None)
+
+    def check(self) -> None:
+        super().check()
+        if self.forget is not None:
+            check_integer("forget", self.forget, minimum=0, maximum=self.capacity or DEFAULT_CAPACITY)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.lie_group = GROUPS[self.group](self.normalize_steps)
+        self.has_own_capacity, self.has_own_forget = self.capacity is not None, self.forget is not None
+        self.capacity = self.capacity or DEFAULT_CAPACITY
+        self.forget = self.forget if self.has_own_forget else round(FORGOTTEN * self.capacity)
         self.output_size = self.controller.output_size
-        gates = int(interpolate_steps)
-        self.sizes = [2, 1, 2, gates, 1, width, 2, 1, 2, gates, int(weighting == "softmax")]
+        gates = int(self.interpolate_steps)
+        self.sizes = [2, 1, 2, gates, 1, self.width, 2, 1, 2, gates, int(self.weighting == "softmax")]
         self.head_weight = nn.Parameter(torch.empty(sum(self.sizes), self.output_size))
         self.head_bias = nn.Parameter(torch.empty(sum(self.sizes)))
         self.initial_keys = nn.Parameter(torch.empty(2, 2))
@@ -197,8 +188,8 @@ class LANTMCell(MemoryCell):
         leaves, structure = tree_flatten(self.controller.init_state(batch_size))
         learned = iter(self.initial_vectors)
         controller = [next(learned).expand_as(leaf) if _is_vector(leaf) else leaf for leaf in leaves]
-        write_key, read_key = self.group.point(self.initial_keys)
-        write_step, read_step = self.group.initial_element(self.initial_steps)
+        write_key, read_key = self.lie_group.point(self.initial_keys)
+        write_step, read_step = self.lie_group.initial_element(self.initial_steps)
         capacity, width = self.capacity, self.width
         read_key, read_step, write_key, write_step = (
             vector.expand(batch_size, 2) for vector in (read_key, read_step, write_key, write_step)
@@ -256,8 +247,8 @@ class LANTMCell(MemoryCell):
     def move(self, head: Head, key: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
         """Return the new key and the new step (B, 2) of a head."""
         gate = head.step_gate.sigmoid() if self.interpolate_steps else torch.ones_like(head.key_gate)
-        step = self.group.interpolate(step, self.group.element(head.step), gate)
-        return self.group.act(step, torch.lerp(key, self.group.point(head.key), head.key_gate.sigmoid())), step
+        step = self.lie_group.interpolate(step, self.lie_group.element(head.step), gate)
+        return self.lie_group.act(step, torch.lerp(key, self.lie_group.point(head.key), head.key_gate.sigmoid())), step
 
     def make_room(self, state: State, write: Tensor | None) -> State:
         """Drop the oldest vectors of the rows that are full and are about to be written.
@@ -296,7 +287,7 @@ class LANTMCell(MemoryCell):
             keys, strengths, count: See `State`.
             temperature: T̃ (B, 1), or None with "inv_norm".
         """
-        distances = self.group.squared_distance(key.unsqueeze(1), keys)
+        distances = self.lie_group.squared_distance(key.unsqueeze(1), keys)
         if temperature is None:
             return read.normalize_weights(read.inverse_norm_weights(distances, strengths))
         filled = torch.arange(keys.shape[1], device=keys.device) < count.unsqueeze(-1)
@@ -312,7 +303,7 @@ class LANTMCell(MemoryCell):
         for option in BEYOND_KERNELS:
             if getattr(controller, option):
                 return f"controller: {option} has no fused path within LANTMCell"
-        return lie_access.unsupported_reason(self.head_weight, self.group_name)
+        return lie_access.unsupported_reason(self.head_weight, self.group)
 
     def fused(
         self, inputs: Tensor | MaskedInputs, state: State, lengths: Tensor | None, starts: Tensor | None
@@ -321,7 +312,7 @@ class LANTMCell(MemoryCell):
         vectors, write = self.project(inputs)
         weights = lie_access.Weights(*self.controller.summed_kernel_weights(), *self._kernel_heads())
         softmax = self.weighting == "softmax"
-        options = lie_access.Options(self.group_name, self.group.normalizes, softmax, self.forget, self.read_first)
+        options = lie_access.Options(self.group, self.lie_group.normalizes, softmax, self.forget, self.read_first)
         fresh = None if starts is None else _flatten(self.init_state(1))
         outputs, (hidden, cell, *rest) = lie_access.lie_access(
             vectors, weights, _flatten(state), options, write=write, lengths=lengths, starts=starts, fresh=fresh

@@ -12,7 +12,7 @@ from gyral.cells.base import State
 from gyral.cells.heads import share
 from gyral.cells.initialization import fan_in_uniform_
 from gyral.cells.short_convolution import ConvolvedCell
-from gyral.core.options import Options, PositiveInt, derived
+from gyral.core.options import PositiveInt, derived
 from gyral.ops.autograd import outside_autocast
 from gyral.ops.delta import delta_scan, delta_step
 from gyral.ops.sequences import zero_beyond
@@ -53,7 +53,7 @@ class Operands(NamedTuple):
     unit: bool = False
 
 
-class MatrixMemoryCell(Options, ConvolvedCell):
+class MatrixMemoryCell(ConvolvedCell):
     """Base class of cells with a memory matrix (K, V) for each of H heads, and a short convolution before it.
 
     `project` returns a NamedTuple with a field `values` (…, C), which pass the convolution, if the cell has one. The
@@ -83,8 +83,6 @@ class MatrixMemoryCell(Options, ConvolvedCell):
     head_size: ClassVar[int]
     values_per_key: ClassVar[int] = 1
 
-    input_size: PositiveInt = field(kw_only=False)
-    hidden_size: PositiveInt = field(kw_only=False)
     heads: PositiveInt = derived(default=None)
     key_size: int = field(init=False, default=0)
 

@@ -1,14 +1,16 @@
 """LRU: a linear recurrence with complex eigenvalues."""
 
 import math
+from dataclasses import field
+from typing import Annotated
 
 import torch
 from torch import nn
 
 from gyral.cells.diagonal import StateSpaceCell
 from gyral.cells.initialization import draw_wide
-from gyral.core.checks import check_real
 from gyral.core.errors import OptionError
+from gyral.core.options import PositiveFloat, Range
 
 
 class LRUCell(StateSpaceCell):
@@ -39,27 +41,17 @@ class LRUCell(StateSpaceCell):
 
     no_decay_parameters = ("nu_log", "theta_log", "gamma_log")
     kind = "lru"
-    nu_log: nn.Parameter
-    theta_log: nn.Parameter
-    gamma_log: nn.Parameter
+    nu_log: nn.Parameter = field(init=False)
+    theta_log: nn.Parameter = field(init=False)
+    gamma_log: nn.Parameter = field(init=False)
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        state_size: int | None = None,
-        r_min: float = 0.0,
-        r_max: float = 1.0,
-        max_phase: float = 6.28,
-    ) -> None:
-        super().__init__(input_size, hidden_size, state_size)
-        self.r_min = check_real("r_min", r_min, minimum=0, below=1)
-        self.r_max = check_real("r_max", r_max, above=0, maximum=1)
+    r_min: Annotated[float, Range(0, below=1)] = 0.0
+    r_max: Annotated[float, Range(above=0, maximum=1)] = 1.0
+    max_phase: PositiveFloat = 6.28
+
+    def check(self) -> None:
         if self.r_min >= self.r_max:
-            raise OptionError("r_min", r_min, f"must be below r_max, {r_max}")
-        self.max_phase = check_real("max_phase", max_phase, above=0)
-        self.reset_parameters()
+            raise OptionError("r_min", self.r_min, f"must be below r_max, {self.r_max}")
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,8 @@ from gyral.cells.initialization import orthogonal_, uniform_
 from gyral.cells.layer_norm import LayerNorms
 from gyral.cells.subcell import SubCellMixin
 from gyral.cells.torch_layer import TorchLayerCell
-from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
+from gyral.core.checks import check_integer
+from gyral.core.options import NonNegativeInt, OneOf, Probability
 from gyral.ops.dropout import zoneout as apply_zoneout
 from gyral.ops.fast_slow import SubCell
 
@@ -90,41 +91,19 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
         hidden: Tensor
         cell: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        bias: bool = True,
-        proj_size: int = 0,
-        peepholes: bool = False,
-        layer_norm: bool = False,
-        layer_norm_eps: float = 1e-5,
-        zoneout: float = 0.0,
-        zoneout_cell: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        initialization: str = "torch",
-    ) -> None:
-        check_integer("hidden_size", hidden_size)
-        self.proj_size = check_integer("proj_size", proj_size, minimum=0, maximum=hidden_size - 1)
-        self.peepholes = check_boolean("peepholes", peepholes)
-        super().__init__(
-            input_size,
-            hidden_size,
-            bias=bias,
-            layer_norm=layer_norm,
-            layer_norm_eps=layer_norm_eps,
-            zoneout=zoneout,
-            recurrent_dropout=recurrent_dropout,
-        )
-        self.units = self.output_size
-        self.zoneout_cell = check_real("zoneout_cell", zoneout_cell, minimum=0, below=1)
-        self.initialization = check_choice("initialization", initialization, INITIALIZATIONS)
-        if initialization != "torch" and not (bias or layer_norm):
-            warnings.warn(
-                f"LSTMCell with initialization={initialization}, bias=False and layer_norm=False has no forget bias",
-                stacklevel=2,
-            )
+    proj_size: NonNegativeInt = 0
+    peepholes: bool = False
+    zoneout_cell: Probability = 0.0
+    initialization: Annotated[str, OneOf(INITIALIZATIONS)] = "torch"
+
+    def check(self) -> None:
+        check_integer("proj_size", self.proj_size, minimum=0, maximum=self.hidden_size - 1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.initialization != "torch" and not (self.bias or self.layer_norm):
+            without = f"initialization={self.initialization}, bias=False and layer_norm=False"
+            warnings.warn(f"LSTMCell with {without} has no forget bias", stacklevel=3)
         self._initialize()
 
     def create_norms(self) -> None:

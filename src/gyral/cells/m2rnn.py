@@ -1,6 +1,6 @@
 """M²RNN: a memory matrix with a nonlinear recurrence."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from gyral.cells.delta_rule import draw_rates_
 from gyral.cells.heads import share
 from gyral.cells.initialization import draw_step_sizes_, fan_in_uniform_
 from gyral.cells.short_convolution import ConvolvedCell
-from gyral.core.checks import check_boolean, check_integer, check_real
+from gyral.core.options import PositiveFloat, PositiveInt, Range, derived
 from gyral.ops.autograd import outside_autocast
 from gyral.ops.m2rnn import m2rnn, naive
 from gyral.ops.sequences import zero_beyond
@@ -66,28 +66,22 @@ class M2RNNCell(ConvolvedCell):
         memory: Tensor
         window: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        heads: int = 4,
-        key_size: int | None = None,
-        shared_keys: bool = True,
-        kernel_size: int | None = 4,
-        clip: float | None = None,
-    ) -> None:
-        check_integer("hidden_size", hidden_size)
-        width = share(hidden_size, check_integer("heads", heads))
-        super().__init__(input_size, heads * width)
-        self.heads, self.value_size = heads, width
-        self.key_size = 4 * width if key_size is None else check_integer("key_size", key_size)
-        self.key_heads = 1 if check_boolean("shared_keys", shared_keys) else heads
-        self.clip = None if clip is None else check_real("clip", clip, above=0)
+    heads: PositiveInt = 4
+    key_size: PositiveInt = derived(default=None)
+    shared_keys: bool = True
+    kernel_size: Annotated[int, Range(2)] | None = 4
+    clip: PositiveFloat | None = None
+
+    def __post_init__(self) -> None:
+        heads, width = self.heads, share(self.hidden_size, self.heads)
+        self.hidden_size = self.units = self.output_size = heads * width
+        self.value_size = width
+        self.key_size = self.key_size or 4 * width
+        self.key_heads = 1 if self.shared_keys else heads
         keys = self.key_heads * self.key_size
         parts = keys, keys, self.output_size
-        self.weight_ih = nn.Parameter(torch.empty(sum(parts) + heads + self.output_size, input_size))
-        self.create_convolution(parts, kernel_size)
+        self.weight_ih = nn.Parameter(torch.empty(sum(parts) + heads + self.output_size, self.input_size))
+        self.create_convolution(parts, self.kernel_size)
         self.weight_hh = nn.Parameter(torch.empty(heads, width, width))
         self.A_log = nn.Parameter(torch.empty(heads))
         self.bias_dt = nn.Parameter(torch.empty(heads))

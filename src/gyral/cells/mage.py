@@ -1,16 +1,15 @@
 """Any cell, with its hidden vector gathered along typed edges (MAGE)."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from gyral.cells.base import RecurrentCell
-from gyral.cells.contract import make_cell
+from gyral.cells.contract import check_cell, make_cell
 from gyral.cells.graph import GraphCell
 from gyral.cells.gru import GRUCell
 from gyral.cells.inputs import LinkedInputs
 from gyral.core.errors import OptionError
+from gyral.core.options import derived
 
 
 class MAGECell(GraphCell):
@@ -57,22 +56,19 @@ class MAGECell(GraphCell):
         memory: Tensor
         count: Tensor  # type: ignore[assignment]  # not the method of tuples
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        cell: Callable[..., RecurrentCell] | None = None,
-        edge_types: int = 1,
-        edge_size: int | None = None,
-        capacity: int | None = None,
-    ) -> None:
-        super().__init__(input_size, hidden_size, edge_types=edge_types, edge_size=edge_size, capacity=capacity)
-        make = GRUCell if cell is None else cell
-        self.cell = make_cell(make, input_size, "cell", hidden_size=hidden_size)
+    cell: Any = derived(default=None)  # a factory, then the cell that it makes
+
+    def check(self) -> None:
+        super().check()
+        check_cell(self.cell, self.input_size, hidden_size=self.hidden_size)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        make = GRUCell if self.cell is None else self.cell
+        self.cell = make_cell(make, self.input_size, "cell", hidden_size=self.hidden_size)
         state = self.cell.init_state(1)
-        if not hasattr(state, "hidden") or state.hidden.shape != (1, hidden_size):
-            raise OptionError("cell", type(self.cell).__name__, f"must have a hidden vector of size {hidden_size}")
+        if not hasattr(state, "hidden") or state.hidden.shape != (1, self.hidden_size):
+            raise OptionError("cell", type(self.cell).__name__, f"must have a hidden vector of size {self.hidden_size}")
         self.output_size = self.cell.output_size
 
     def init_state(self, batch_size: int) -> State:

@@ -1,6 +1,6 @@
 """GRU that reads earlier states along typed edges (MAGE-GRU)."""
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +9,8 @@ from torch.nn import functional as F
 from gyral.cells.graph import GraphCell
 from gyral.cells.initialization import uniform_
 from gyral.cells.inputs import LinkedInputs
-from gyral.core.checks import check_boolean, check_choice
 from gyral.core.errors import OptionError
+from gyral.core.options import OneOf
 from gyral.ops import graph_gru
 
 CARRIES = ("previous", "linked")
@@ -79,32 +79,27 @@ class MAGEGRUCell(GraphCell):
         memory: Tensor
         count: Tensor  # type: ignore[assignment]  # not the method of tuples
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        edge_types: int = 1,
-        edge_size: int | None = None,
-        carry: str = "previous",
-        edge_attention: bool = False,
-        capacity: int | None = None,
-    ) -> None:
-        super().__init__(input_size, hidden_size, edge_types=edge_types, edge_size=edge_size, capacity=capacity)
-        self.carry = check_choice("carry", carry, CARRIES)
-        if edge_size is None and carry == "linked":
-            raise OptionError("carry", carry, "must be previous with edge_size=null, where types share the units")
-        width = hidden_size if edge_size is not None else (edge_types + 1) * hidden_size
-        self.weight_ih = nn.Parameter(torch.empty(3 * hidden_size, input_size))
-        self.weight_hh = nn.Parameter(torch.empty(3 * hidden_size, width))
-        self.bias = nn.Parameter(torch.empty(3 * hidden_size))
-        self.edge_attention = check_boolean("edge_attention", edge_attention)
-        if edge_attention:
-            self.attention_ih = nn.Parameter(torch.empty(edge_types + 1, input_size))
-            self.attention_hh = nn.Parameter(torch.empty(edge_types + 1, width))
-            self.attention_bias = nn.Parameter(torch.empty(edge_types + 1))
-            own = hidden_size if edge_size is None else edge_size
-            self._widths = [width - edge_types * own, *[own] * edge_types]  # of the parts of g_t
+    carry: Annotated[str, OneOf(CARRIES)] = "previous"
+    edge_attention: bool = False
+
+    def check(self) -> None:
+        super().check()
+        if self.edge_size is None and self.carry == "linked":
+            raise OptionError("carry", self.carry, "must be previous with edge_size=null, where types share the units")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        size, types = self.hidden_size, self.edge_types
+        width = size if self.edge_size is not None else (types + 1) * size
+        self.weight_ih = nn.Parameter(torch.empty(3 * size, self.input_size))
+        self.weight_hh = nn.Parameter(torch.empty(3 * size, width))
+        self.bias = nn.Parameter(torch.empty(3 * size))
+        if self.edge_attention:
+            self.attention_ih = nn.Parameter(torch.empty(types + 1, self.input_size))
+            self.attention_hh = nn.Parameter(torch.empty(types + 1, width))
+            self.attention_bias = nn.Parameter(torch.empty(types + 1))
+            own = size if self.edge_size is None else self.edge_size
+            self._widths = [width - types * own, *[own] * types]  # of the parts of g_t
         self.reset_parameters()
 
     @torch.no_grad()

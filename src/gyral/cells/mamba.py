@@ -1,6 +1,6 @@
 """Mamba: a state space whose step sizes and matrices depend on the input."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from gyral.cells.heads import share
 from gyral.cells.initialization import draw_step_sizes_, fan_in_uniform_, uniform_
 from gyral.cells.short_convolution import ConvolvedCell
-from gyral.core.checks import check_integer
+from gyral.core.options import PositiveInt, Range, derived
 from gyral.ops.selective_scan import coefficients, selective_scan
 from gyral.ops.sequences import zero_beyond
 
@@ -60,25 +60,20 @@ class MambaCell(ConvolvedCell):
         hidden: Tensor
         window: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        state_size: int = 16,
-        kernel_size: int = 4,
-        dt_rank: int | None = None,
-    ) -> None:
-        super().__init__(input_size, hidden_size)
-        self.state_size = check_integer("state_size", state_size)
-        self.dt_rank = share(hidden_size, 32) if dt_rank is None else check_integer("dt_rank", dt_rank)
-        self.weight_ih = nn.Parameter(torch.empty(2 * hidden_size, input_size))
-        self.create_convolution([hidden_size], check_integer("kernel_size", kernel_size, minimum=2), bias=True)
-        self.weight_x = nn.Parameter(torch.empty(self.dt_rank + 2 * state_size, hidden_size))
-        self.weight_dt = nn.Parameter(torch.empty(hidden_size, self.dt_rank))
-        self.bias_dt = nn.Parameter(torch.empty(hidden_size))
-        self.A_log = nn.Parameter(torch.empty(hidden_size, state_size))
-        self.D = nn.Parameter(torch.empty(hidden_size))
+    state_size: PositiveInt = 16
+    kernel_size: Annotated[int, Range(2)] = 4
+    dt_rank: PositiveInt = derived(default=None)
+
+    def __post_init__(self) -> None:
+        self.dt_rank = self.dt_rank or share(self.hidden_size, 32)
+        size, states, rank = self.hidden_size, self.state_size, self.dt_rank
+        self.weight_ih = nn.Parameter(torch.empty(2 * size, self.input_size))
+        self.create_convolution([size], self.kernel_size, bias=True)
+        self.weight_x = nn.Parameter(torch.empty(rank + 2 * states, size))
+        self.weight_dt = nn.Parameter(torch.empty(size, rank))
+        self.bias_dt = nn.Parameter(torch.empty(size))
+        self.A_log = nn.Parameter(torch.empty(size, states))
+        self.D = nn.Parameter(torch.empty(size))
         self.reset_parameters()
 
     @torch.no_grad()

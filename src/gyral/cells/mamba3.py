@@ -1,18 +1,18 @@
 """Mamba-3: a state space with trapezoidal steps, rotated inputs and outputs, and several of them for each head."""
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell
+from gyral.cells.base import DeclaredCell
 from gyral.cells.heads import share
 from gyral.cells.initialization import draw_step_sizes_, fan_in_uniform_
 from gyral.cells.linear_attention import Operands, linear, rms_norm, run_scan, run_step
-from gyral.core.checks import check_boolean, check_integer, check_real
 from gyral.core.errors import OptionError
+from gyral.core.options import PositiveInt, Range, derived
 from gyral.ops.delta import delta_scan
 from gyral.ops.scan import is_any_number, scan
 from gyral.ops.sequences import last_step, shift, zero_beyond
@@ -43,7 +43,7 @@ class Projected(NamedTuple):
     turn: Tensor
 
 
-class Mamba3Cell(RecurrentCell):
+class Mamba3Cell(DeclaredCell):
     """Mamba-3, without the matrix after the recurrence.
 
     Mamba-3 ("Mamba-3", arXiv 2603.15569, 2026), with R = 1 (SISO) or several inputs and outputs of each head (MIMO).
@@ -87,40 +87,37 @@ class Mamba3Cell(RecurrentCell):
         value: Tensor
         angle: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        heads: int | None = None,
-        state_size: int = 128,
-        groups: int = 1,
-        rank: int = 1,
-        rope_fraction: float = 0.5,
-        norm: bool = False,
-    ) -> None:
-        super().__init__(input_size, hidden_size)
-        self.heads = share(hidden_size, HEAD_SIZE) if heads is None else check_integer("heads", heads)
-        self.value_size = share(hidden_size, self.heads)
+    heads: PositiveInt = derived(default=None)
+    state_size: PositiveInt = 128
+    groups: PositiveInt = 1
+    rank: PositiveInt = 1
+    rope_fraction: Annotated[float, Range(0, maximum=1)] = 0.5
+    norm: bool = False
+
+    def check(self) -> None:
+        heads = self.heads or share(self.hidden_size, HEAD_SIZE)
+        if heads % self.groups != 0:
+            raise OptionError("groups", self.groups, f"must divide the number of heads, {heads}")
+
+    def __post_init__(self) -> None:
+        self.heads = self.heads or share(self.hidden_size, HEAD_SIZE)
+        self.value_size = share(self.hidden_size, self.heads)
         self.width = self.heads * self.value_size
-        self.key_size = check_integer("state_size", state_size)
-        self.groups, self.rank = check_integer("groups", groups), check_integer("rank", rank)
-        if self.heads % groups != 0:
-            raise OptionError("groups", groups, f"must divide the number of heads, {self.heads}")
-        self.pairs = int(state_size * check_real("rope_fraction", rope_fraction, minimum=0, maximum=1)) // 2
-        states, count = groups * rank * state_size, self.heads
+        self.key_size = self.state_size
+        self.pairs = int(self.state_size * self.rope_fraction) // 2
+        states, count, rank = self.groups * self.rank * self.state_size, self.heads, self.rank
         self.sizes = self.width, self.width, states, states, count, count, count, self.pairs
-        self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes), input_size))
+        self.weight_ih = nn.Parameter(torch.empty(sum(self.sizes), self.input_size))
         self.bias_dt = nn.Parameter(torch.empty(count))
-        self.offset_b = nn.Parameter(torch.empty(count, rank, state_size))
-        self.offset_c = nn.Parameter(torch.empty(count, rank, state_size))
-        self.weight_b = nn.Parameter(torch.empty(state_size))
-        self.weight_c = nn.Parameter(torch.empty(state_size))
+        self.offset_b = nn.Parameter(torch.empty(count, rank, self.state_size))
+        self.offset_c = nn.Parameter(torch.empty(count, rank, self.state_size))
+        self.weight_b = nn.Parameter(torch.empty(self.state_size))
+        self.weight_c = nn.Parameter(torch.empty(self.state_size))
         self.D = nn.Parameter(torch.empty(count))
         for name in ("mimo_x", "mimo_z", "mimo_o"):
             shape = count, rank, self.value_size
             self.register_parameter(name, nn.Parameter(torch.empty(shape)) if rank > 1 else None)
-        self.weight_norm = nn.Parameter(torch.empty(self.width)) if check_boolean("norm", norm) else None
+        self.weight_norm = nn.Parameter(torch.empty(self.width)) if self.norm else None
         self.reset_parameters()
 
     @torch.no_grad()

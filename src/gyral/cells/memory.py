@@ -1,18 +1,18 @@
 """The base class of cells with a controller and an external memory."""
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import field
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from gyral.cells.base import RecurrentCell, State
-from gyral.cells.contract import make_cell
+from gyral.cells.base import DeclaredCell, State
+from gyral.cells.contract import check_cell, make_cell
 from gyral.cells.feedforward import Affine, Feedforward
 from gyral.cells.inputs import MaskedInputs
 from gyral.cells.lstm import BEYOND_KERNELS, LSTMCell
-from gyral.core.checks import check_integer
+from gyral.core.options import PositiveInt, derived
 from gyral.ops import slot_memory
 from gyral.ops.autograd import outside_autocast
 
@@ -33,7 +33,7 @@ class Locations(NamedTuple):
     count: Tensor  # type: ignore[assignment]  # not the method of tuples
 
 
-class MemoryCell(RecurrentCell):
+class MemoryCell(DeclaredCell):
     """Base class of cells in which a controller, any other cell, reads from and writes to an external memory.
 
     The controller reads [x_t; r_{t−1}], the input and what the read heads read at the previous step. The memory is part
@@ -43,9 +43,11 @@ class MemoryCell(RecurrentCell):
     Args:
         hidden_size: N ≥ 1, the hidden size of the controller.
         width: W ≥ 1, the width of the vectors in the memory.
-        heads: Number of read heads.
         controller: Returns the controller for its input size and `hidden_size`, such as `partial(RUMCell, lambd=1)`;
             None: `LSTMCell`.
+
+    Attributes:
+        heads: Number of read heads.
 
     Raises:
         OptionError: An argument is out of bounds or has another type, or `controller` also sets a hidden size.
@@ -54,20 +56,17 @@ class MemoryCell(RecurrentCell):
 
     input_types = MaskedInputs
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        width: int,
-        heads: int,
-        controller: Callable[..., RecurrentCell] | None,
-    ) -> None:
-        super().__init__(input_size, hidden_size)
-        self.width = check_integer("width", width)
-        self.heads = check_integer("heads", heads)
-        make = LSTMCell if controller is None else controller
-        self.controller = make_cell(make, input_size + heads * width, "controller", hidden_size=hidden_size)
+    controller: Any = derived(default=None)  # a factory, then the cell that it makes
+    width: PositiveInt = 20
+    heads: int = field(init=False, default=1)
+
+    def check(self) -> None:
+        check_cell(self.controller, self.input_size, hidden_size=self.hidden_size)
+
+    def __post_init__(self) -> None:
+        make = LSTMCell if self.controller is None else self.controller
+        inputs = self.input_size + self.heads * self.width
+        self.controller = make_cell(make, inputs, "controller", hidden_size=self.hidden_size)
 
     def project(self, inputs: Tensor | MaskedInputs) -> MaskedInputs:
         """Return the inputs with their mask; the controller's inputs also depend on what was read."""
@@ -107,23 +106,26 @@ class SlotMemoryCell(MemoryCell):
     zoneout and dropout.
 
     Args:
-        memory: The memory.
+        slots: C ≥ 1.
+        read_heads: Number of read heads, ≥ 1.
     """
 
-    State: Any
+    State: ClassVar[Any]
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        memory: slot_memory.Memory,
-        controller: Callable[..., RecurrentCell] | None,
-    ) -> None:
-        super().__init__(input_size, hidden_size, width=memory.width, heads=memory.read_heads, controller=controller)
-        self.slots = check_integer("slots", memory.slots)
-        self.memory = memory
-        self.interface = Affine(self.controller.output_size, memory.outputs_size)
-        self.output_size = self.controller.output_size + memory.read_heads * memory.width
+    slots: PositiveInt = 16
+    read_heads: PositiveInt = 4
+    memory: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.heads = self.read_heads
+        super().__post_init__()
+        self.memory = self.create_memory()
+        self.interface = Affine(self.controller.output_size, self.memory.outputs_size)
+        self.output_size = self.controller.output_size + self.heads * self.width
+
+    @abstractmethod
+    def create_memory(self) -> slot_memory.Memory:
+        """Return the memory."""
 
     def use_memory(self, hidden: Tensor, controller: Any, state: Any, write: Tensor | None) -> Any:
         old: Any = type(self.memory.shapes)(*state[2:])

@@ -29,10 +29,9 @@ class MinGRUCell(DiagonalCell):
     fused_operator = min_gated
     parts = 2  # W_c and W_z
 
-    def __init__(self, input_size: int, hidden_size: int) -> None:
-        super().__init__(input_size, hidden_size)
-        self.state_size = hidden_size
-        self.weight_ih = nn.Parameter(torch.empty(self.parts * hidden_size, input_size))
+    def __post_init__(self) -> None:
+        self.state_size = self.hidden_size
+        self.weight_ih = nn.Parameter(torch.empty(self.parts * self.hidden_size, self.input_size))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -1,15 +1,14 @@
 """Neural Turing machine (NTM)."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import field
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from gyral.cells.base import RecurrentCell
 from gyral.cells.initialization import uniform_
 from gyral.cells.memory import SlotMemoryCell, head_names
-from gyral.core.checks import check_choice, check_integer
+from gyral.core.options import NonNegativeInt, OneOf, PositiveInt
 from gyral.ops.slot_memory import NTMMemory
 
 INITIAL_MEMORIES = ("constant", "learned_constant", "random", "learned")
@@ -88,37 +87,30 @@ class NTMCell(SlotMemoryCell):
         write_weights: Tensor
         memory: Tensor
 
-    memory: NTMMemory
+    memory: NTMMemory = field(init=False)
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        controller: Callable[..., RecurrentCell] | None = None,
-        slots: int = 128,
-        width: int = 20,
-        read_heads: int = 1,
-        write_heads: int = 1,
-        max_shift: int = 1,
-        initial_memory: str = "constant",
-    ) -> None:
-        check_integer("slots", slots)
-        check_integer("width", width)
-        heads = check_integer("read_heads", read_heads) + check_integer("write_heads", write_heads)
-        check_integer("max_shift", max_shift, minimum=0)
-        super().__init__(
-            input_size, hidden_size, NTMMemory(slots, width, read_heads, write_heads, max_shift), controller
-        )
-        self.initial_memory = check_choice("initial_memory", initial_memory, INITIAL_MEMORIES)
-        self.initial_reading = nn.Parameter(torch.empty(read_heads * width))
-        self.initial_weights = nn.Parameter(torch.empty(heads, slots))
+    slots = 128
+    width = 20
+    read_heads = 1
+    write_heads: PositiveInt = 1
+    max_shift: NonNegativeInt = 1
+    initial_memory: Annotated[str, OneOf(INITIAL_MEMORIES)] = "constant"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        slots, width = self.slots, self.width
+        self.initial_reading = nn.Parameter(torch.empty(self.heads * width))
+        self.initial_weights = nn.Parameter(torch.empty(self.heads + self.write_heads, slots))
         self.initial_values: Tensor | None
-        if initial_memory.startswith("learned"):
+        if self.initial_memory.startswith("learned"):
             self.initial_values = nn.Parameter(torch.empty(slots, width))
         else:
-            self.register_buffer("initial_values", torch.empty(slots, width) if initial_memory == "random" else None)
+            is_random = self.initial_memory == "random"
+            self.register_buffer("initial_values", torch.empty(slots, width) if is_random else None)
         self._initialize()
+
+    def create_memory(self) -> NTMMemory:
+        return NTMMemory(self.slots, self.width, self.heads, self.write_heads, self.max_shift)
 
     def reset_parameters(self) -> None:
         self.controller.reset_parameters()

@@ -1,22 +1,24 @@
 """Ordered-neurons LSTM (ON-LSTM)."""
 
-from typing import Any, NamedTuple
+from dataclasses import field
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import DropoutMasks, RecurrentCell
+from gyral.cells.base import DropoutMasks, RegularizedCell
 from gyral.cells.heads import share
 from gyral.cells.initialization import AUTHORS, uniform_
 from gyral.cells.layer_norm import LayerNorms
-from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
+from gyral.core.checks import check_integer
+from gyral.core.options import OneOf, PositiveFloat, PositiveInt, Range, derived
 from gyral.ops import gated
 
 CHUNK = 10  # units, by default
 
 
-class ONLSTMCell(RecurrentCell):
+class ONLSTMCell(RegularizedCell):
     """Ordered-neurons LSTM.
 
     ON-LSTM (Shen et al., "Ordered neurons", ICLR 2019): an LSTM whose neurons are ordered by how long they
@@ -55,32 +57,25 @@ class ONLSTMCell(RecurrentCell):
         hidden: Tensor
         cell: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        chunk_size: int | None = None,
-        layer_norm: bool = False,
-        layer_norm_eps: float = 1e-5,
-        zoneout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        initialization: str = "default",
-    ) -> None:
-        check_integer("hidden_size", hidden_size, minimum=2)
-        super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
-        if chunk_size is None:
-            chunk_size = CHUNK if hidden_size > CHUNK else share(hidden_size, 2)
-        self.chunk_size = check_integer("chunk_size", chunk_size, maximum=hidden_size - 1)
-        self.chunks = share(hidden_size, chunk_size)
-        rows = 2 * self.chunks + 4 * hidden_size
-        self.weight_ih = nn.Parameter(torch.empty(rows, input_size))
-        self.weight_hh = nn.Parameter(torch.empty(rows, hidden_size))
+    hidden_size: Annotated[int, Range(2)] = field(kw_only=False)
+    chunk_size: PositiveInt = derived(default=None)
+    layer_norm: bool = False
+    layer_norm_eps: PositiveFloat = 1e-5
+    initialization: Annotated[str, OneOf(AUTHORS)] = "default"
+
+    def check(self) -> None:
+        if self.chunk_size is not None:
+            check_integer("chunk_size", self.chunk_size, maximum=self.hidden_size - 1)
+
+    def __post_init__(self) -> None:
+        size = self.hidden_size
+        self.chunk_size = self.chunk_size or (CHUNK if size > CHUNK else share(size, 2))
+        self.chunks = share(size, self.chunk_size)
+        rows = 2 * self.chunks + 4 * size
+        self.weight_ih = nn.Parameter(torch.empty(rows, self.input_size))
+        self.weight_hh = nn.Parameter(torch.empty(rows, size))
         self.bias = nn.Parameter(torch.empty(rows))
-        normalized = check_boolean("layer_norm", layer_norm)
-        self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
-        self.norm_gates = LayerNorms(4, hidden_size, layer_norm_eps) if normalized else nn.Identity()
-        self.initialization = check_choice("initialization", initialization, AUTHORS)
+        self.norm_gates = LayerNorms(4, size, self.layer_norm_eps) if self.layer_norm else nn.Identity()
         self.reset_parameters()
 
     @torch.no_grad()

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from gyral.cells.base import HiddenState
 from gyral.cells.diagonal import WidthPreservingCell
-from gyral.core.checks import check_integer
+from gyral.core.options import PositiveInt
 from gyral.ops.permutation_scan import permutation_scan, step
 from gyral.ops.scan import Shared
 
@@ -55,19 +55,21 @@ class PDSSMCell(WidthPreservingCell):
         decay: Tensor
         selection: Tensor
 
-    def __init__(self, input_size: int, hidden_size: int, *, state_size: int = 32, dictionary_size: int = 8) -> None:
-        super().__init__(input_size, hidden_size)
-        self.state_size = check_integer("state_size", state_size)
-        self.dictionary_size = check_integer("dictionary_size", dictionary_size)
-        self.weight_magnitude = nn.Parameter(torch.empty(state_size, hidden_size))
-        self.weight_phase = nn.Parameter(torch.empty(state_size, hidden_size))
-        self.bias_magnitude = nn.Parameter(torch.empty(state_size))
-        self.bias_phase = nn.Parameter(torch.empty(state_size))
-        self.selector = nn.Parameter(torch.empty(dictionary_size, hidden_size))
-        self.dictionary = nn.Parameter(torch.empty(dictionary_size, state_size, state_size))
-        self.B = nn.Parameter(torch.empty(2, state_size, hidden_size))
-        self.C = nn.Parameter(torch.empty(2, hidden_size, state_size))
-        self.D = nn.Parameter(torch.empty(hidden_size))
+    state_size: PositiveInt = 32
+    dictionary_size: PositiveInt = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        width, size, count = self.hidden_size, self.state_size, self.dictionary_size
+        self.weight_magnitude = nn.Parameter(torch.empty(size, width))
+        self.weight_phase = nn.Parameter(torch.empty(size, width))
+        self.bias_magnitude = nn.Parameter(torch.empty(size))
+        self.bias_phase = nn.Parameter(torch.empty(size))
+        self.selector = nn.Parameter(torch.empty(count, width))
+        self.dictionary = nn.Parameter(torch.empty(count, size, size))
+        self.B = nn.Parameter(torch.empty(2, size, width))
+        self.C = nn.Parameter(torch.empty(2, width, size))
+        self.D = nn.Parameter(torch.empty(width))
         self.reset_parameters()
 
     @torch.no_grad()

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from gyral.cells.diagonal import WidthPreservingCell
-from gyral.cells.heads import share
+from gyral.cells.heads import check_heads, share
 from gyral.cells.initialization import draw_wide
-from gyral.core.checks import check_integer
-from gyral.core.errors import OptionError
+from gyral.core.options import PositiveInt
 from gyral.ops.min_gated import rg_lru
 from gyral.ops.min_gated.naive import gate_products, rg_lru_coefficients, rg_lru_gates
 
@@ -56,16 +55,18 @@ class RGLRUCell(WidthPreservingCell):
         hidden: Tensor
         fresh: Tensor
 
-    def __init__(self, input_size: int, hidden_size: int, *, heads: int = 1) -> None:
-        super().__init__(input_size, hidden_size)
-        self.state_size = hidden_size
-        self.heads = check_integer("heads", heads)
-        if heads > hidden_size:
-            raise OptionError("heads", heads, f"must be at most hidden_size, {hidden_size}")
-        self.block = share(hidden_size, heads)
-        self.weight = nn.Parameter(torch.empty(2, heads, self.block, self.block))
-        self.bias = nn.Parameter(torch.empty(2, hidden_size))
-        self.decay = nn.Parameter(torch.empty(hidden_size))
+    heads: PositiveInt = 1
+
+    def check(self) -> None:
+        check_heads(self.heads, self.hidden_size)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.state_size = self.hidden_size
+        self.block = share(self.hidden_size, self.heads)
+        self.weight = nn.Parameter(torch.empty(2, self.heads, self.block, self.block))
+        self.bias = nn.Parameter(torch.empty(2, self.hidden_size))
+        self.decay = nn.Parameter(torch.empty(self.hidden_size))
         self.reset_parameters()
 
     @torch.no_grad()

@@ -1,12 +1,12 @@
 """Elman network, the plain recurrent network (RNN)."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
 
 from gyral.cells.base import DropoutMasks, HiddenState
 from gyral.cells.torch_layer import TorchLayerCell
-from gyral.core.checks import check_choice
+from gyral.core.options import OneOf
 
 
 class RNNCell(TorchLayerCell):
@@ -30,29 +30,11 @@ class RNNCell(TorchLayerCell):
 
     State = HiddenState
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        nonlinearity: str = "tanh",
-        bias: bool = True,
-        layer_norm: bool = False,
-        layer_norm_eps: float = 1e-5,
-        zoneout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-    ) -> None:
-        self.nonlinearity = check_choice("nonlinearity", nonlinearity, ("tanh", "relu"))
-        self.mode = f"RNN_{nonlinearity.upper()}"
-        super().__init__(
-            input_size,
-            hidden_size,
-            bias=bias,
-            layer_norm=layer_norm,
-            layer_norm_eps=layer_norm_eps,
-            zoneout=zoneout,
-            recurrent_dropout=recurrent_dropout,
-        )
+    nonlinearity: Annotated[str, OneOf(("tanh", "relu"))] = "tanh"
+
+    def __post_init__(self) -> None:
+        self.mode = f"RNN_{self.nonlinearity.upper()}"
+        super().__post_init__()
 
     def create_norms(self) -> None:
         self.norm = self.normalization(1)

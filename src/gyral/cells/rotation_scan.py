@@ -1,15 +1,15 @@
 """The rotation scan: RUM with a memory that runs in parallel over time."""
 
-from typing import NamedTuple
+from dataclasses import field
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from gyral.cells.base import RecurrentCell
-from gyral.cells.heads import share
+from gyral.cells.base import DeclaredCell
+from gyral.cells.heads import check_heads, share
 from gyral.cells.initialization import orthogonal_
-from gyral.core.checks import check_choice, check_integer, check_real
-from gyral.core.errors import OptionError
+from gyral.core.options import OneOf, PositiveFloat, PositiveInt, Range, derived
 from gyral.ops.autograd import outside_autocast
 from gyral.ops.rotation import direction
 from gyral.ops.rotation_scan import merge, reflect, reflections, rotation_scan, split
@@ -18,7 +18,7 @@ from gyral.ops.rum.naive import ACTIVATIONS
 ANGLES = ("single", "double")
 
 
-class RotationScanCell(RecurrentCell):
+class RotationScanCell(DeclaredCell):
     """Rotation scan, a rotational unit of memory that runs in parallel over time.
 
     Rotation scan, a RUM (Dangovski et al., "Rotational Unit of Memory", TACL 2019) that runs in parallel over time.
@@ -73,26 +73,21 @@ class RotationScanCell(RecurrentCell):
         memory: Tensor
         hidden: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        heads: int | None = None,
-        angle: str = "double",
-        eta: float | None = None,
-        activation: str = "relu",
-    ) -> None:
-        super().__init__(input_size, check_integer("hidden_size", hidden_size, minimum=2))
-        self.heads = (4 if hidden_size >= 4 else 1) if heads is None else check_integer("heads", heads)
-        if self.heads > hidden_size:
-            raise OptionError("heads", heads, f"must be at most hidden_size, {hidden_size}")
-        self.head_size = max(2, share(hidden_size, self.heads))
-        self.angle = check_choice("angle", angle, ANGLES)
-        self.eta = None if eta is None else check_real("eta", eta, above=0)
-        self.activation = check_choice("activation", activation, tuple(ACTIVATIONS))
-        self.weight_ih = nn.Parameter(torch.empty(4 * hidden_size, input_size))
-        self.bias = nn.Parameter(torch.empty(4 * hidden_size))
+    hidden_size: Annotated[int, Range(2)] = field(kw_only=False)
+    heads: PositiveInt = derived(default=None)
+    angle: Annotated[str, OneOf(ANGLES)] = "double"
+    eta: PositiveFloat | None = None
+    activation: Annotated[str, OneOf(ACTIVATIONS)] = "relu"
+
+    def check(self) -> None:
+        check_heads(self.heads, self.hidden_size)
+
+    def __post_init__(self) -> None:
+        size = self.hidden_size
+        self.heads = self.heads or (4 if size >= 4 else 1)
+        self.head_size = max(2, share(size, self.heads))
+        self.weight_ih = nn.Parameter(torch.empty(4 * size, self.input_size))
+        self.bias = nn.Parameter(torch.empty(4 * size))
         self.reset_parameters()
 
     @torch.no_grad()

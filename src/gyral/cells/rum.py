@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import field
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import AssociativeState, DropoutMasks, HiddenState, RecurrentCell, kernel_zoneout
+from gyral.cells.base import AssociativeState, DropoutMasks, HiddenState, RegularizedCell, kernel_zoneout
 from gyral.cells.initialization import orthogonal_
 from gyral.cells.subcell import SubCellMixin
-from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import UserError
+from gyral.core.options import FiniteFloat, OneOf, PositiveFloat, Range
 from gyral.ops import rotation, rum
 from gyral.ops.compiler import is_exporting_to_onnx
 from gyral.ops.rum import naive
@@ -32,7 +33,7 @@ class Projected(NamedTuple):
     embedded: naive.Embedded
 
 
-class RUMCell(RecurrentCell, SubCellMixin):
+class RUMCell(RegularizedCell, SubCellMixin):
     """Rotational unit of memory.
 
     RUM (Dangovski et al., "Rotational Unit of Memory", TACL 2019, Algorithm 1).
@@ -82,44 +83,30 @@ class RUMCell(RecurrentCell, SubCellMixin):
 
     kernel_rows = ("τ", "u", "ε̃")
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        lambd: float = 0.0,
-        eta: float | None = None,
-        activation: str = "relu",
-        update_gate: bool = True,
-        trainable_target: bool = True,
-        trainable_embedding: bool = True,
-        layer_norm: bool = False,
-        layer_norm_eps: float = 1e-5,
-        zoneout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        initialization: str = "two_block",
-    ) -> None:
-        check_integer("hidden_size", hidden_size, minimum=2)
-        super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
-        self.lambd = check_real("lambd", lambd)
-        self.eta = None if eta is None else check_real("eta", eta, above=0)
-        self.activation = check_choice("activation", activation, tuple(ACTIVATIONS))
-        self.update_gate = check_boolean("update_gate", update_gate)
-        self.trainable_target = check_boolean("trainable_target", trainable_target)
-        self.trainable_embedding = check_boolean("trainable_embedding", trainable_embedding)
-        self.initialization = check_choice("initialization", initialization, INITIALIZATIONS)
+    hidden_size: Annotated[int, Range(2)] = field(kw_only=False)
+    lambd: FiniteFloat = 0.0
+    eta: PositiveFloat | None = None
+    activation: Annotated[str, OneOf(ACTIVATIONS)] = "relu"
+    update_gate: bool = True
+    trainable_target: bool = True
+    trainable_embedding: bool = True
+    layer_norm: bool = False
+    layer_norm_eps: PositiveFloat = 1e-5
+    initialization: Annotated[str, OneOf(INITIALIZATIONS)] = "two_block"
 
-        recurrent_rows = 2 if update_gate else 1
-        self.weight_ih = nn.Parameter(torch.empty((recurrent_rows + 1) * hidden_size, input_size))
-        self.weight_hh = nn.Parameter(torch.empty(recurrent_rows * hidden_size, hidden_size))
-        self.bias = nn.Parameter(torch.empty((recurrent_rows + 1) * hidden_size))
-        normalized = check_boolean("layer_norm", layer_norm)
-        self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
-        self.norm_target = nn.LayerNorm(hidden_size, layer_norm_eps) if normalized else nn.Identity()
-        self.norm_gate = nn.LayerNorm(hidden_size, layer_norm_eps) if normalized and update_gate else nn.Identity()
-        self.norm_candidate = nn.LayerNorm(hidden_size, layer_norm_eps) if normalized else nn.Identity()
+    def __post_init__(self) -> None:
+        size, recurrent = self.hidden_size, 2 if self.update_gate else 1
+        self.weight_ih = nn.Parameter(torch.empty((recurrent + 1) * size, self.input_size))
+        self.weight_hh = nn.Parameter(torch.empty(recurrent * size, size))
+        self.bias = nn.Parameter(torch.empty((recurrent + 1) * size))
+        self.norm_target = self._normalization(self.layer_norm)
+        self.norm_gate = self._normalization(self.layer_norm and self.update_gate)
+        self.norm_candidate = self._normalization(self.layer_norm)
         self._cosines: list[Tensor] | None = None
         self.reset_parameters()
+
+    def _normalization(self, exists: bool) -> nn.Module:
+        return nn.LayerNorm(self.hidden_size, self.layer_norm_eps) if exists else nn.Identity()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

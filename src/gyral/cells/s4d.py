@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from gyral.cells.diagonal import WidthPreservingCell
 from gyral.cells.initialization import STEP_SIZES
-from gyral.core.checks import check_integer
+from gyral.core.options import PositiveInt
 from gyral.ops.channel_scan import channel_scan
 from gyral.ops.channel_scan.naive import read
 from gyral.ops.scan import Shared
@@ -54,15 +54,17 @@ class S4DCell(WidthPreservingCell):
     no_decay_parameters = ("log_A_real", "A_imag", "log_dt")
     is_complex = True
 
-    def __init__(self, input_size: int, hidden_size: int, *, state_size: int = 32) -> None:
-        super().__init__(input_size, hidden_size)
-        each = check_integer("state_size", state_size)
-        self.state_size = hidden_size * each
-        self.log_A_real = nn.Parameter(torch.empty(hidden_size, each))
-        self.A_imag = nn.Parameter(torch.empty(hidden_size, each))
-        self.log_dt = nn.Parameter(torch.empty(hidden_size))
-        self.C = nn.Parameter(torch.empty(2, hidden_size, each))
-        self.D = nn.Parameter(torch.empty(hidden_size))
+    state_size: PositiveInt = 32
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        size, each = self.hidden_size, self.state_size
+        self.state_size = size * each
+        self.log_A_real = nn.Parameter(torch.empty(size, each))
+        self.A_imag = nn.Parameter(torch.empty(size, each))
+        self.log_dt = nn.Parameter(torch.empty(size))
+        self.C = nn.Parameter(torch.empty(2, size, each))
+        self.D = nn.Parameter(torch.empty(size))
         self.reset_parameters()
 
     @torch.no_grad()

@@ -1,13 +1,15 @@
 """S5: a diagonal state space that all channels share."""
 
 import math
+from dataclasses import field
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
 from gyral.cells.diagonal import StateSpaceCell
 from gyral.cells.initialization import STEP_SIZES
-from gyral.core.checks import check_boolean, check_choice
+from gyral.core.options import OneOf
 
 DISCRETIZATIONS = ("zoh", "bilinear")
 LARGEST_REAL = -1e-4  # of an eigenvalue with clip_eigs
@@ -46,23 +48,16 @@ class S5Cell(StateSpaceCell):
 
     no_decay_parameters = ("Lambda_re", "Lambda_im", "log_step")
     gain = 2.0
-    Lambda_re: nn.Parameter
-    Lambda_im: nn.Parameter
-    log_step: nn.Parameter
+    Lambda_re: nn.Parameter = field(init=False)
+    Lambda_im: nn.Parameter = field(init=False)
+    log_step: nn.Parameter = field(init=False)
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        state_size: int | None = None,
-        discretization: str = "zoh",
-        clip_eigs: bool = False,
-    ) -> None:
-        super().__init__(input_size, hidden_size, state_size)
-        self.discretization = self.kind = check_choice("discretization", discretization, DISCRETIZATIONS)
-        self.clip_eigs = check_boolean("clip_eigs", clip_eigs)
-        self.reset_parameters()
+    discretization: Annotated[str, OneOf(DISCRETIZATIONS)] = "zoh"
+    clip_eigs: bool = False
+
+    def __post_init__(self) -> None:
+        self.kind = self.discretization
+        super().__post_init__()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

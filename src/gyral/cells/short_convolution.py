@@ -1,27 +1,27 @@
 """The base class of cells with a short convolution before their recurrence."""
 
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell, State
-from gyral.core.checks import check_integer
+from gyral.cells.base import DeclaredCell, State
 from gyral.ops.convolution import window
 from gyral.ops.short_convolution import short_convolution
 
 
-class ConvolvedCell(RecurrentCell):
+class ConvolvedCell(DeclaredCell):
     """Base class of cells whose values may pass a short convolution over time, a window for each channel, and SiLU.
 
     `create_convolution` decides whether they do. The state then has a field `window` (B, kernel_size − 1, C), the last
     inputs of the convolution, the latest last. Without a convolution, `activate_without_convolution` takes its place.
     """
 
-    weight_conv: Any  # parameters, or None without a convolution
-    bias_conv: Any
+    weight_conv: Any = field(init=False)  # parameters, or None without a convolution
+    bias_conv: Any = field(init=False)
 
     def create_convolution(self, sizes: Sequence[int], kernel_size: int | None, bias: bool = False) -> None:
         """Create the parameters `weight_conv` (C, kernel_size) and `bias_conv` (C,).
@@ -32,7 +32,7 @@ class ConvolvedCell(RecurrentCell):
             bias: Whether there is a bias.
         """
         self.parts, self.channels = tuple(sizes), sum(sizes)
-        self.kernel_size = None if kernel_size is None else check_integer("kernel_size", kernel_size, minimum=2)
+        self.kernel_size = kernel_size
         self.weight_conv = None if kernel_size is None else nn.Parameter(torch.empty(self.channels, kernel_size))
         self.bias_conv = nn.Parameter(torch.empty(self.channels)) if bias and kernel_size is not None else None
 

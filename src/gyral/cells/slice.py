@@ -6,14 +6,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import RecurrentCell
+from gyral.cells.base import DeclaredCell
 from gyral.cells.initialization import fan_in_uniform_
-from gyral.core.checks import check_integer, check_real
+from gyral.core.options import PositiveFloat, PositiveInt
 from gyral.ops.block_scan import block_scan, step
 from gyral.ops.sequences import mark_first
 
 
-class SLiCECell(RecurrentCell):
+class SLiCECell(DeclaredCell):
     """Structured linear controlled differential equation with a block-diagonal matrix.
 
     Structured linear controlled differential equation (Walker et al., "Structured linear CDEs: maximally expressive
@@ -56,14 +56,15 @@ class SLiCECell(RecurrentCell):
         hidden: Tensor
         fresh: Tensor
 
-    def __init__(self, input_size: int, hidden_size: int, *, block_size: int = 4, dt: float = 1.0) -> None:
-        super().__init__(input_size, hidden_size)
-        self.block_size = check_integer("block_size", block_size)
-        self.dt = check_real("dt", dt, above=0)
-        self.weight_ih = nn.Parameter(torch.empty(hidden_size * block_size, input_size))
-        self.bias = nn.Parameter(torch.empty(hidden_size * block_size))
-        self.weight_initial = nn.Parameter(torch.empty(hidden_size, input_size))
-        self.bias_initial = nn.Parameter(torch.empty(hidden_size))
+    block_size: PositiveInt = 4
+    dt: PositiveFloat = 1.0
+
+    def __post_init__(self) -> None:
+        size, rows = self.hidden_size, self.hidden_size * self.block_size
+        self.weight_ih = nn.Parameter(torch.empty(rows, self.input_size))
+        self.bias = nn.Parameter(torch.empty(rows))
+        self.weight_initial = nn.Parameter(torch.empty(size, self.input_size))
+        self.bias_initial = nn.Parameter(torch.empty(size))
         self.reset_parameters()
 
     @torch.no_grad()

@@ -1,7 +1,7 @@
 """sLSTM: an LSTM with exponential gates and a normalizer."""
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from gyral.cells.heads import heads_of_two, share
 from gyral.cells.initialization import fan_in_uniform_, uniform_
 from gyral.cells.short_convolution import ConvolvedCell
-from gyral.core.checks import check_integer, check_real
+from gyral.core.options import PositiveInt, Range
 from gyral.ops.sequences import zero_beyond
 from gyral.ops.slstm import lowest_scale, naive, slstm
 
@@ -61,29 +61,22 @@ class SLSTMCell(ConvolvedCell):
         scale: Tensor
         window: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        heads: int = 1,
-        kernel_size: int | None = 4,
-        depth: float = 0.0,
-    ) -> None:
-        check_integer("hidden_size", hidden_size)
-        heads = heads_of_two(heads, hidden_size, heads)
-        width = share(hidden_size, heads)
-        super().__init__(input_size, heads * width)
-        self.heads = heads
-        self.depth = check_real("depth", depth, minimum=0, maximum=1)
-        hidden_size = heads * width
-        is_same = input_size == hidden_size
-        self.weight_ih = None if is_same else nn.Parameter(torch.empty(hidden_size, input_size))
-        self.create_convolution([hidden_size], kernel_size, bias=True)
+    heads: PositiveInt = 1
+    kernel_size: Annotated[int, Range(2)] | None = 4
+    depth: Annotated[float, Range(0, maximum=1)] = 0.0
+
+    def check(self) -> None:
+        heads_of_two(self.heads, self.hidden_size, self.heads)
+
+    def __post_init__(self) -> None:
+        heads, width = self.heads, share(self.hidden_size, self.heads)
+        size = self.hidden_size = self.units = self.output_size = heads * width
+        self.weight_ih = None if self.input_size == size else nn.Parameter(torch.empty(size, self.input_size))
+        self.create_convolution([size], self.kernel_size, bias=True)
         self.weight_gates = nn.Parameter(torch.empty(heads, 4, width, width))
         self.weight_hh = nn.Parameter(torch.empty(heads, 4, width, width))
-        self.bias = nn.Parameter(torch.empty(4, hidden_size))
-        self.weight_norm = nn.Parameter(torch.empty(hidden_size))
+        self.bias = nn.Parameter(torch.empty(4, size))
+        self.weight_norm = nn.Parameter(torch.empty(size))
         self.reset_parameters()
 
     @torch.no_grad()

@@ -5,7 +5,8 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import field
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +14,10 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, State
+from gyral.cells.base import DropoutMasks, HiddenState, RegularizedCell, State
 from gyral.cells.layer_norm import LayerNorms
 from gyral.core import compat
-from gyral.core.checks import check_boolean, check_real
+from gyral.core.options import PositiveFloat
 from gyral.ops import gated
 from gyral.ops.autograd import NOTHING
 from gyral.ops.declaration import LAYERS_OF_TORCH, register
@@ -168,7 +169,7 @@ def _without_warning() -> Iterator[None]:
         yield
 
 
-class TorchLayerCell(RecurrentCell):
+class TorchLayerCell(RegularizedCell):
     """Base class of the cells that `torch.nn` has as a layer, which holds the parameters.
 
     The fused path is the kernels of `gyral.ops.gated`, or the layer where there are no kernels, as on a GPU, or where
@@ -190,28 +191,19 @@ class TorchLayerCell(RecurrentCell):
         without_kernels: Names of the options that the kernels do not have.
     """
 
-    mode: str
-    proj_size = 0
-    layer_is_faster = False
-    without_kernels: tuple[str, ...] = ("layer_norm",)
+    proj_size: int = field(init=False, default=0)
+    layer_is_faster: ClassVar[bool] = False
+    without_kernels: ClassVar[tuple[str, ...]] = ("layer_norm",)
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        bias: bool = True,
-        layer_norm: bool = False,
-        layer_norm_eps: float = 1e-5,
-        zoneout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-    ) -> None:
-        check_boolean("bias", bias)
-        output_size = self.proj_size or hidden_size
-        super().__init__(input_size, hidden_size, output_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
-        self.layer = TorchLayer(self.mode, input_size, hidden_size, bias=bias, proj_size=self.proj_size)
-        self.layer_norm = check_boolean("layer_norm", layer_norm)
-        self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
+    mode: str = field(init=False)
+    bias: bool = True
+    layer_norm: bool = False
+    layer_norm_eps: PositiveFloat = 1e-5
+
+    def __post_init__(self) -> None:
+        self.output_size = self.units = self.proj_size or self.hidden_size
+        sizes = self.input_size, self.hidden_size
+        self.layer = TorchLayer(self.mode, *sizes, bias=self.bias, proj_size=self.proj_size)
         self.create_norms()
 
     def lend_weights(self, holder: nn.Module, names: dict[str, str]) -> None:

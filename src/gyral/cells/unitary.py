@@ -2,16 +2,16 @@
 
 import math
 from abc import abstractmethod
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.base import DropoutMasks, HiddenState, RecurrentCell, kernel_zoneout
-from gyral.cells.initialization import AUTHORS, uniform_
+from gyral.cells.base import DropoutMasks, HiddenState, RegularizedCell, kernel_zoneout
+from gyral.cells.initialization import uniform_
 from gyral.cells.subcell import SubCellMixin
-from gyral.core.checks import check_boolean, check_choice
 from gyral.core.compat import assume_constant_result
 from gyral.core.errors import OptionError, UserError
 from gyral.ops import gated, unitary
@@ -47,12 +47,8 @@ class EUNN(nn.Module):
 
     def __init__(self, size: int, capacity: int | str, is_complex: bool) -> None:
         super().__init__()
-        if capacity == "fft":
-            pairing = unitary.fft_pairing(size)
-        elif isinstance(capacity, int) and not isinstance(capacity, bool) and 1 <= capacity <= size:
-            pairing = unitary.tunable_pairing(size, capacity)
-        else:
-            raise OptionError("capacity", capacity, f"must be an integer from 1 to {size}, or fft")
+        layers = check_capacity(capacity, size)
+        pairing = unitary.fft_pairing(size) if layers is None else unitary.tunable_pairing(size, layers)
         # not buffers: `to_empty` would leave them without values, and a state dict does not have them
         self._pairing = self._moved_pairing = pairing
         self.theta = nn.Parameter(torch.empty(pairing.pairs))
@@ -89,6 +85,15 @@ class EUNN(nn.Module):
         return list(self.parameters())
 
 
+def check_capacity(capacity: int | str, size: int) -> int | None:
+    """Return the number of layers of a matrix (N, N), None for "fft"; raise `OptionError` if it is not allowed."""
+    if capacity == "fft":
+        return None
+    if isinstance(capacity, int) and not isinstance(capacity, bool) and 1 <= capacity <= size:
+        return capacity
+    raise OptionError("capacity", capacity, f"must be an integer from 1 to {size}, or fft")
+
+
 class EUNNFactors(NamedTuple):
     """Layers F of rotations and, for a complex matrix, the angles ω (N,) of D."""
 
@@ -102,7 +107,7 @@ def apply_eunn(factors: EUNNFactors, vectors: Tensor) -> Tensor:
     return vectors if factors.omega is None else unitary.phase(vectors, factors.omega)
 
 
-class UnitaryCell(RecurrentCell, SubCellMixin):
+class UnitaryCell(RegularizedCell, SubCellMixin):
     """h_t = modReLU(W h_{t−1} + V x_t; b) with a unitary W and modReLU(z; b) = ReLU(|z| + b) z/|z|.
 
     The state of a complex cell holds N complex numbers as 2N real ones, real parts before imaginary parts; the output
@@ -125,26 +130,15 @@ class UnitaryCell(RecurrentCell, SubCellMixin):
         is_complex: Whether the hidden vector is complex.
     """
 
-    is_complex: bool = True
+    is_complex: bool = field(init=False, default=True)
+    initialization: str = field(init=False, default="default")
+    learned_initial_state: bool = field(init=False, default=False)
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        zoneout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        initialization: str = "default",
-        learned_initial_state: bool = False,
-    ) -> None:
-        super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
-        self.output_size = 2 * hidden_size if self.is_complex else hidden_size
-        self.initialization = check_choice("initialization", initialization, AUTHORS)
-        self.weight_ih = nn.Parameter(torch.empty(self.output_size, input_size))
-        self.bias = nn.Parameter(torch.empty(hidden_size))
-        self.initial_state: nn.Parameter | None = None
-        if check_boolean("learned_initial_state", learned_initial_state):
-            self.initial_state = nn.Parameter(torch.empty(self.output_size))
+    def __post_init__(self) -> None:
+        self.output_size = 2 * self.hidden_size if self.is_complex else self.hidden_size
+        self.weight_ih = nn.Parameter(torch.empty(self.output_size, self.input_size))
+        self.bias = nn.Parameter(torch.empty(self.hidden_size))
+        self.initial_state = nn.Parameter(torch.empty(self.output_size)) if self.learned_initial_state else None
         self.create_operator()
         self.reset_parameters()
 

@@ -1,13 +1,15 @@
 """Unitary evolution recurrent network (uRNN)."""
 
 import math
-from typing import NamedTuple
+from dataclasses import field
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from gyral.cells.initialization import uniform_
+from gyral.cells.initialization import AUTHORS, uniform_
 from gyral.cells.unitary import UnitaryCell
+from gyral.core.options import OneOf
 from gyral.ops import unitary
 
 
@@ -48,7 +50,10 @@ class URNNCell(UnitaryCell):
 
     no_decay_parameters = ("angles", "axes")
 
-    permutation: Tensor
+    permutation: Tensor = field(init=False)
+
+    initialization: Annotated[str, OneOf(AUTHORS)] = "default"
+    learned_initial_state: bool = False
 
     def create_operator(self) -> None:
         self.angles = nn.Parameter(torch.empty(3, self.hidden_size))

@@ -8,7 +8,8 @@ from torch.nn import functional as F
 
 from gyral.cells.base import AssociativeState, DropoutMasks
 from gyral.cells.fast_weights import MemoryNetworkCell
-from gyral.core.checks import check_boolean, check_integer, check_real
+from gyral.core.checks import check_integer
+from gyral.core.options import PositiveFloat
 
 
 class WeiNetCell(MemoryNetworkCell):
@@ -50,24 +51,18 @@ class WeiNetCell(MemoryNetworkCell):
         key: Tensor
         candidate: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        layer_norm: bool = True,
-        layer_norm_eps: float = 1e-5,
-        zoneout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-    ) -> None:
-        check_integer("hidden_size", hidden_size, minimum=2 if layer_norm is True else 1)
-        super().__init__(input_size, hidden_size, zoneout=zoneout, recurrent_dropout=recurrent_dropout)
-        self.weight_ih = nn.Parameter(torch.empty(7 * hidden_size, input_size))
-        self.weight_hh = nn.Parameter(torch.empty(4 * hidden_size, hidden_size))
-        self.bias = nn.Parameter(torch.empty(7 * hidden_size))
-        normalized = check_boolean("layer_norm", layer_norm)
-        self.layer_norm_eps = check_real("layer_norm_eps", layer_norm_eps, above=0)
-        self.norm = nn.LayerNorm(hidden_size, layer_norm_eps) if normalized else nn.Identity()
+    layer_norm: bool = True
+    layer_norm_eps: PositiveFloat = 1e-5
+
+    def check(self) -> None:
+        check_integer("hidden_size", self.hidden_size, minimum=2 if self.layer_norm else 1)
+
+    def __post_init__(self) -> None:
+        size = self.hidden_size
+        self.weight_ih = nn.Parameter(torch.empty(7 * size, self.input_size))
+        self.weight_hh = nn.Parameter(torch.empty(4 * size, size))
+        self.bias = nn.Parameter(torch.empty(7 * size))
+        self.norm = nn.LayerNorm(size, self.layer_norm_eps) if self.layer_norm else nn.Identity()
         self.reset_parameters()
 
     @torch.no_grad()

@@ -53,6 +53,8 @@ class OneOf:
 
 PositiveInt = Annotated[int, Range(1)]
 NonNegativeInt = Annotated[int, Range(0)]
+PositiveFloat = Annotated[float, Range(above=0)]
+FiniteFloat = Annotated[float, Range()]
 Probability = Annotated[float, Range(0, below=1)]
 
 
@@ -142,6 +144,11 @@ class Options:
         return values
 
 
+def declares_options(target: Any) -> bool:
+    """Return whether something is a class whose constructor has annotated attributes as its arguments."""
+    return getattr(target, "__init__", None) is Options.__init__
+
+
 class _OfClass:
     """The value of an attribute that a class has and its instances do not have: calling them is something else."""
 
@@ -186,7 +193,7 @@ def _own_options(cls: type[Options], inherited: Mapping[str, Parameter]) -> dict
             kind = inherited[name].kind if name in inherited else Parameter.KEYWORD_ONLY
             found[name] = Parameter(name, kind, default=value, annotation=annotation)
             continue
-        if value.default is MISSING:
+        if value.default is MISSING or value.init:  # a class attribute would hide a module or parameter of this name
             delattr(cls, name)
         else:
             setattr(cls, name, value.default)

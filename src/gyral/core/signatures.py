@@ -4,7 +4,7 @@ from inspect import Parameter, isclass, signature
 from operator import attrgetter
 from typing import Any
 
-from gyral.core.options import Options
+from gyral.core.options import Options, declares_options
 
 
 def parameters_of(function: Any) -> dict[str, Parameter] | None:
@@ -17,8 +17,7 @@ def parameters_of(function: Any) -> dict[str, Parameter] | None:
     if not owners or not owners[0].__module__.startswith("gyral."):
         return _signature(function)
     data: Any = getattr(function, "data_class", None)
-    declares = getattr(data, "__init__", None) is Options.__init__
-    parameters = dict(data.__options__) if declares else {} if data is None else _signature(data) or {}
+    parameters = dict(data.__options__) if declares_options(data) else {} if data is None else _signature(data) or {}
     for owner in owners:
         own = dict(list((_signature(vars(owner)["__init__"]) or {}).items())[1:])  # without self
         if owner is Options:

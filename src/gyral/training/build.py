@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,13 @@ from pytorch_lightning.accelerators import AcceleratorRegistry
 from pytorch_lightning.callbacks import Checkpoint, ProgressBar
 from torch.optim import Optimizer
 
+from gyral.cells.contract import check_cell
 from gyral.config.groups import load_choice
 from gyral.config.instantiation import check_config, check_section, check_sections, located, make
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
 from gyral.core.memory import release_freed_memory, retain_freed_memory
-from gyral.core.options import Options
+from gyral.core.options import declares_options
 from gyral.runs.directory import Run, load_run, with_data_at
 from gyral.tasks.base import SequenceTask, Task
 from gyral.tasks.optimization import GroupedOptimizer, OptimizerFactory
@@ -39,7 +39,7 @@ from gyral.training.restoring import guard_restoring
 
 MAX_THREADS = 1024  # the system refuses some tens of thousands, and ends the process
 MAX_STEPS = 10**12
-INPUT_SIZE = 8  # of a cell that is made to check its options
+INPUT_SIZE = 1  # of a cell whose options are checked without its inputs
 
 
 def configure_process(config: DictConfig) -> None:
@@ -123,7 +123,7 @@ def check_options(config: DictConfig, section: str) -> None:
     """Check the options of a section as far as that takes no data, no model and no time: types, and many ranges.
 
     These are all options of the optimizer, the schedule and the callbacks, the numbers of the trainer, and the options
-    of cells and of data that are generated.
+    that classes of cells and of data declare.
 
     Args:
         config: the configuration.
@@ -153,32 +153,18 @@ def check_options(config: DictConfig, section: str) -> None:
 
 def _check_data(config: DictConfig) -> None:
     """Raise `OptionError` if the options of a task's data do not fit together."""
-    data_class = getattr(get_object(config.task._target_), "data_class", None)
-    if data_class is not None and data_class.__init__ is Options.__init__:
+    data_class: Any = getattr(get_object(config.task._target_), "data_class", None)
+    if declares_options(data_class):
         given: Any = OmegaConf.to_container(config.task, resolve=True)
         with located(config, "task"):
             data_class.check_options(**{name: given[name] for name in data_class.__options__ if name in given})
 
 
 def _check_cell(config: DictConfig) -> None:
-    """Raise `OptionError` if the cell of a model refuses an option.
-
-    A cell whose class does not declare its options is made without its weights. Other errors are left to the run: some
-    cells need the values of weights.
-    """
+    """Raise `OptionError` if the class of a model's cell declares its options and refuses a value."""
     cell = make(config, "model.cell") if "cell" in config.model else None
-    if isinstance(cell, partial) and getattr(cell.func, "__init__", None) is Options.__init__:
-        with located(config, "model.cell"):
-            cell.func.check_options(INPUT_SIZE, *cell.args, **cell.keywords)  # type: ignore[attr-defined]
-    elif isinstance(cell, partial):
-        try:
-            with torch.device("meta"), located(config, "model.cell"):
-                cell(INPUT_SIZE)
-        except OptionError as error:
-            if OmegaConf.select(config, error.option) is not None:  # it is not about `INPUT_SIZE`
-                raise
-        except UserError:
-            pass
+    with located(config, "model.cell"):
+        check_cell(cell, INPUT_SIZE)
 
 
 def _make_optimization(config: DictConfig) -> tuple[OptimizerFactory, Any]:
