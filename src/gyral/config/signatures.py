@@ -113,11 +113,10 @@ def _imported(name: str, tree: ast.Module) -> str | None:
     return None
 
 
-def _base_of(node: ast.ClassDef) -> str | None:
-    """Return the name of the first base class: `Base` of `class A(Base[B], C)`."""
-    base = node.bases[0] if node.bases else None
-    base = base.value if isinstance(base, ast.Subscript) else base
-    return base.id if isinstance(base, ast.Name) else None
+def _bases_of(node: ast.ClassDef) -> list[str]:
+    """Return the names of the base classes: `Base` and `C` of `class A(Base[B], C)`."""
+    bases = (base.value if isinstance(base, ast.Subscript) else base for base in node.bases)
+    return [base.id for base in bases if isinstance(base, ast.Name)]
 
 
 def _of_name(name: str, tree: ast.Module) -> dict[str, Argument]:
@@ -133,8 +132,8 @@ def _of_name(name: str, tree: ast.Module) -> dict[str, Argument]:
                 if (declared := _declared(name, tree)) is not None:
                     return declared
                 own = [options for each in node.body if (options := _options_of(each, tree)) is not None]
-                if not own and (base := _base_of(node)):
-                    return _of_name(base, tree)
+                if not own and (bases := _bases_of(node)):
+                    return _of_name(bases[0], tree)
                 return {option: value for options in own for option, value in options.items()}
     return {}
 
@@ -151,10 +150,12 @@ def _declared(name: str, tree: ast.Module) -> dict[str, Argument] | None:
         inherited = None if file is None else _declared(name, _parse(file, file.stat().st_mtime_ns))
         return {} if imported == OPTIONS else inherited
     node = next((each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == name), None)
-    base = None if node is None else _base_of(node)
-    inherited = None if base is None else _declared(base, tree)
-    if node is None or inherited is None or "__init__" in {getattr(each, "name", "") for each in node.body}:
+    if node is None or "__init__" in {getattr(each, "name", "") for each in node.body}:
         return None
+    bases = [_declared(base, tree) for base in _bases_of(node)]
+    if all(base is None for base in bases):
+        return None
+    inherited = {name: each for base in reversed(bases) for name, each in (base or {}).items()}
     own: dict[str, Argument] = {}
     for statement in node.body:
         match statement:
@@ -178,8 +179,8 @@ def _small_of(name: str, tree: ast.Module, file: Path) -> dict[str, Any]:
         return small_options(imported)
     found: dict[str, Any] = {}
     for node in (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name):
-        base = _base_of(node)
-        found |= _small_of(base, tree, file) if base else {}
+        for base in _bases_of(node)[:1]:
+            found |= _small_of(base, tree, file)
         for statement in node.body:
             match statement:
                 case ast.Assign([ast.Name("data_class")], ast.Name(data)):

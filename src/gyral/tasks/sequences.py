@@ -8,25 +8,24 @@ An example with real inputs and one class per sequence:
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.core.forms import FormError
 from gyral.core.inputs import excerpt
 from gyral.core.measures import SPLITS, percent
+from gyral.core.options import OneOf, PositiveInt, derived
 from gyral.data.batching import IGNORED, Batch
-from gyral.data.sequences import corpus
+from gyral.data.sequences.corpus import SequencesFile
 from gyral.data.sequences.examples import Sequences, SplitExamples
 from gyral.data.sequences.schema import Schema
 from gyral.models.attention import LastStep
 from gyral.models.preprocessing import Preprocessing
-from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.base import ModelFactory
 from gyral.tasks.baselines import constant_loss, frequency_loss
 from gyral.tasks.class_metrics import (
     MAJORITY,
@@ -38,6 +37,7 @@ from gyral.tasks.class_metrics import (
     balanced_weights,
 )
 from gyral.tasks.data_module import ExampleData, size_of_evaluation
+from gyral.tasks.data_task import DataTask
 from gyral.tasks.metrics import Metrics
 from gyral.tasks.objective import Classification, Objective, Regression
 from gyral.tasks.rendering import align, describe_value
@@ -48,48 +48,78 @@ MOST_SHARES = 8  # classes whose shares the log has
 log = logging.getLogger(__name__)
 
 
-class SequencesData(ExampleData):
+class SequencesData(ExampleData, SequencesFile):
     """Sequences of a file.
 
     Args:
-        sequences: the sequences.
+        data, inputs, targets, lengths, split, sequence, time: see `gyral.data.sequences.corpus.SequencesFile`.
+        per_step, objective, time_gaps: see `gyral.data.sequences.corpus.SequencesFile`.
+        val_fraction, test_fraction, split_seed, stratify: see `gyral.data.sequences.corpus.SequencesFile`.
+        missing: "refuse", or "mask" for inputs that may be missing. The model reads the mean of the training split in
+            their place, and for each input whether it is missing, 1 or 0.
+        standardize: whether the inputs have their mean subtracted and are divided by their standard deviation. Both are
+            those of the training split, and are saved with the weights.
+        schema: the schema in the checkpoint of a trained task, which needs no file to predict new sequences. None: that
+            of the file.
+        class_weights: "none", or "balanced" for a loss in which all classes count equally, however rare they are in the
+            training split.
+        sampling: "none", or "balanced", which draws the training sequences with replacement so that the classes are
+            equally frequent.
         batch_size, eval_batch_size: sequences per batch, in training and in evaluation. None: `batch_size`, but at
             least `gyral.tasks.data_module.SMALLEST_EVALUATION`.
         data_seed: seed of the order of the training batches.
-        sampling: "none", or "balanced", which draws the training sequences with replacement so that the classes are
-            equally frequent.
+
+    Attributes:
+        sequences: the sequences.
+        preprocessing: the module through which the inputs pass, or None.
 
     Raises:
-        OptionError: an option is out of bounds.
+        UserError: an option is out of bounds, or the file cannot be used.
     """
 
     longest_first = True
+    small: ClassVar = {"batch_size": 8, "eval_batch_size": 8}
 
-    def __init__(
-        self,
-        sequences: Sequences,
-        *,
-        batch_size: int,
-        data_seed: int,
-        eval_batch_size: int | None = None,
-        sampling: str = "none",
-    ) -> None:
-        size = size_of_evaluation(check_integer("batch_size", batch_size), eval_batch_size)
-        super().__init__(batch_size=batch_size, eval_batch_size=size, data_seed=data_seed)
-        self.sequences = sequences
-        if check_choice("sampling", sampling, BALANCE) == "balanced":
-            if sequences.classes is None or sequences.per_step:
-                raise OptionError("sampling", sampling, "must be none: there is no class for each sequence")
-            own = sequences.targets[sequences.splits["train"]]
-            weights = balanced_weights(sequences.schema.counts)
+    schema: Mapping[str, Any] | None = None
+    class_weights: Annotated[str, OneOf(BALANCE)] = "none"
+    sampling: Annotated[str, OneOf(BALANCE)] = "none"
+    eval_batch_size: PositiveInt = derived(default=None)
+
+    def check(self) -> None:
+        super().check()
+        if self.class_weights == self.sampling == "balanced":
+            reason = "must be none with class_weights=balanced, which does the same"
+            raise OptionError("sampling", self.sampling, reason)
+
+    def __post_init__(self) -> None:
+        self.eval_batch_size = size_of_evaluation(self.batch_size, self.eval_batch_size)
+        self.sequences = self.read() if self.schema is None else Sequences.without_rows(_saved(self.schema))
+        if self.class_weights == "balanced" and self.sequences.classes is None:
+            raise OptionError("class_weights", self.class_weights, "must be none: the targets are not classes")
+        if self.sampling == "balanced":
+            if self.sequences.classes is None or self.sequences.per_step:
+                raise OptionError("sampling", self.sampling, "must be none: there is no class for each sequence")
+            own = self.sequences.targets[self.sequences.splits["train"]]
+            weights = balanced_weights(self.sequences.schema.counts)
             self.weights = np.where(own == IGNORED, 0, weights[own])
+        self.preprocessing = self._create_preprocessing()
+        if self.schema is None:
+            log.info("%s", describe(self.sequences, self.batch_size))
+
+    def _create_preprocessing(self) -> Preprocessing | None:
+        is_masked, size = self.missing == "mask", self.sequences.input_size or 0
+        if not (self.standardize or is_masked):
+            return None
+        statistics = self.sequences.statistics() if self.schema is None else (np.zeros(size), np.ones(size))
+        masked = size - self.time_gaps if is_masked else 0
+        return Preprocessing(*statistics, standardize=self.standardize, masked=masked)
 
     def examples(self, split: str) -> SplitExamples:
         """Return the sequences of a split."""
         return SplitExamples(self.sequences, split)
 
 
-class SequencesTask(SequenceTask[SequencesData]):
+class SequencesTask(DataTask[SequencesData]):
     """Any data set of sequences with classes or real values as targets.
 
     Integer inputs in the file are tokens, and integer targets or texts are classes. The baseline is the loss on the
@@ -98,114 +128,38 @@ class SequencesTask(SequenceTask[SequencesData]):
 
     Args:
         model: makes the model from the sizes of the task.
-        data, inputs, targets, lengths, split, sequence, time: see `gyral.data.sequences.corpus.load`.
-        per_step, objective: see `gyral.data.sequences.corpus.load`.
-        val_fraction, test_fraction, split_seed, stratify: see `gyral.data.sequences.corpus.load`.
-        missing: "refuse", or "mask" for inputs that may be missing. The model reads the mean of the training split in
-            their place, and for each input whether it is missing, 1 or 0.
-        standardize: whether the inputs have their mean subtracted and are divided by their standard deviation. Both are
-            those of the training split, and are saved with the weights.
-        time_gaps: see `gyral.data.sequences.corpus.load`.
-        schema: the schema in the checkpoint of a trained task, which needs no file to predict new sequences. None: that
-            of the file.
-        class_weights: "none", or "balanced" for a loss in which all classes count equally, however rare they are in the
-            training split.
-        batch_size, eval_batch_size, data_seed, sampling: see `SequencesData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
+        **options: see `SequencesData`, and `gyral.tasks.base.Task` for optimizer, scheduler, monitor, mode, overfit,
+            prefetch.
 
     Raises:
         UserError: an option is out of bounds, or the file cannot be used.
     """
 
+    data_class = SequencesData
     measures = OF_CLASSES
     predictor = "gyral.generation.own_sequences.predict_sequences"
     figures: ClassVar = {"confusion": "gyral.figures.confusion.confusion"}
     evaluations: ClassVar = {"confusion": "gyral.figures.confusion.print_confusion"}
-    small: ClassVar = {"batch_size": 8, "eval_batch_size": 8}
 
-    def __init__(
-        self,
-        model: ModelFactory,
-        *,
-        data: str | Path | None = None,
-        inputs: str | Sequence[str] = "inputs",
-        targets: str | Sequence[str] = "targets",
-        lengths: str | None = "lengths",
-        split: str | None = "split",
-        sequence: str | None = None,
-        time: str | None = None,
-        per_step: bool | None = None,
-        objective: str | None = None,
-        val_fraction: float = 0.1,
-        test_fraction: float = 0.1,
-        split_seed: int = 0,
-        stratify: bool = False,
-        missing: str = "refuse",
-        standardize: bool = False,
-        time_gaps: bool = False,
-        schema: Mapping[str, Any] | None = None,
-        class_weights: str = "none",
-        sampling: str = "none",
-        batch_size: int = 32,
-        eval_batch_size: int | None = None,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        if schema is not None:
-            sequences = Sequences.without_rows(_saved(schema))
-        else:
-            sequences = corpus.load(
-                data,
-                inputs=inputs,
-                targets=targets,
-                lengths=lengths,
-                split=split,
-                sequence=sequence,
-                time=time,
-                per_step=per_step,
-                objective=objective,
-                val_fraction=val_fraction,
-                test_fraction=test_fraction,
-                split_seed=split_seed,
-                stratify=stratify,
-                missing=missing,
-                standardize=standardize,
-                time_gaps=time_gaps,
-            )
-        has_data = schema is None
-        if check_choice("class_weights", class_weights, BALANCE) == "balanced":
-            if sequences.classes is None:
-                raise OptionError("class_weights", class_weights, "must be none: the targets are not classes")
-            if sampling == "balanced":
-                raise OptionError("sampling", sampling, "must be none with class_weights=balanced, which does the same")
-        predicted, baseline, self.majority = _objective(sequences, class_weights)
-        preprocessing = None
-        if standardize or missing == "mask":
-            size = sequences.input_size or 0
-            statistics = sequences.statistics() if has_data else (np.zeros(size), np.ones(size))
-            masked = size - time_gaps if missing == "mask" else 0
-            preprocessing = Preprocessing(*statistics, standardize=standardize, masked=masked)
-        super().__init__(
-            model,
-            SequencesData(
-                sequences,
-                batch_size=batch_size,
-                eval_batch_size=eval_batch_size,
-                data_seed=data_seed,
-                sampling=sampling,
-            ),
-            vocabulary_size=sequences.vocabulary_size,
-            input_size=sequences.input_size if preprocessing is None else preprocessing.output_size,
-            objective=predicted,
-            metrics=_metrics(sequences, predicted),
-            readout=None if sequences.per_step else LastStep,
-            baseline=baseline,
-            max_writes=sequences.schema.longest,
-            **options,
-        )
-        self.preprocessing = preprocessing
-        if has_data:
-            log.info("%s", describe(sequences, batch_size))
+    def __init__(self, model: ModelFactory, **options: Any) -> None:
+        super().__init__(model, **options)
+        self.preprocessing = self.data.preprocessing
+        self.majority = _majority(self.data.sequences)
+
+    @classmethod
+    def arguments(cls, data: SequencesData) -> dict[str, Any]:
+        sequences = data.sequences
+        predicted, baseline = _objective(sequences, data.class_weights)
+        preprocessing = data.preprocessing
+        return {
+            "vocabulary_size": sequences.vocabulary_size,
+            "input_size": sequences.input_size if preprocessing is None else preprocessing.output_size,
+            "objective": predicted,
+            "metrics": _metrics(sequences, predicted),
+            "readout": None if sequences.per_step else LastStep,
+            "baseline": baseline,
+            "max_writes": sequences.schema.longest,
+        }
 
     def model_inputs(self, batch: Batch) -> Tensor:
         return batch.inputs if self.preprocessing is None else self.preprocessing(batch.inputs)
@@ -254,18 +208,23 @@ class SequencesTask(SequenceTask[SequencesData]):
                 raise UserError(f"{reason}; those of the checkpoint are {excerpt(trained)}")
 
 
-def _objective(sequences: Sequences, class_weights: str) -> tuple[Objective, float, float | None]:
-    """Return the objective, the baseline, and the share in the test of the most frequent class of training."""
+def _objective(sequences: Sequences, class_weights: str) -> tuple[Objective, float]:
+    """Return the objective and the baseline, which is not a number without data."""
     train, test = sequences.targets_of("train"), sequences.targets_of("test")
     has_data = len(train) > 0
     if sequences.classes is None:
-        return Regression(sequences.target_size), constant_loss(train, test) if has_data else math.nan, None
+        return Regression(sequences.target_size), constant_loss(train, test) if has_data else math.nan
     weights = balanced_weights(sequences.schema.counts) if class_weights == "balanced" else None
     objective = Classification(sequences.classes) if weights is None else WeightedClassification(weights)
-    if not has_data:
-        return objective, math.nan, math.nan
-    majority = float((test == np.bincount(train).argmax()).mean())
-    return objective, frequency_loss(train, test, sequences.classes, weights), majority
+    return objective, frequency_loss(train, test, sequences.classes, weights) if has_data else math.nan
+
+
+def _majority(sequences: Sequences) -> float | None:
+    """Return the share in the test of the most frequent class of training; None for real targets."""
+    train, test = sequences.targets_of("train"), sequences.targets_of("test")
+    if sequences.classes is None:
+        return None
+    return float((test == np.bincount(train).argmax()).mean()) if len(train) else math.nan
 
 
 def _metrics(sequences: Sequences, objective: Objective) -> Metrics | None:

@@ -1,9 +1,12 @@
 """Questions about documents for tests of readers."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gyral.applications.reading.data.encoded import EncodedQuestions
 from gyral.applications.reading.data.questions import Question, ReadingBatch
+from gyral.applications.reading.tasks.base import ReadingData
 from gyral.core.edges import Edge
 from gyral.data.vocabulary import PADDING, Vocabulary
 
@@ -39,6 +42,18 @@ QUESTIONS = (
 )
 WORDS = sorted({word for question in QUESTIONS for word in question.document + question.query})
 VOCABULARY = Vocabulary("word", [PADDING, *WORDS])
+
+
+class QuestionData(ReadingData):
+    """The questions, the same ones in all splits."""
+
+    questions: Sequence[Question] = QUESTIONS
+    batch_size = 2
+    eval_batch_size = 2
+
+    def __post_init__(self) -> None:
+        self.vocabulary = VOCABULARY
+        self.splits = dict.fromkeys(("train", "val", "test"), EncodedQuestions(list(self.questions), VOCABULARY))
 
 
 def batch_of(*rows: int) -> ReadingBatch:

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from gyral.applications.reading.data.encoded import EncodedQuestions
 from gyral.applications.reading.generation import answer_questions, explain, links_of
 from gyral.applications.reading.models.reader import Reader
 from gyral.applications.reading.page import Arc, Candidate, Shown, draw, write_page
-from gyral.applications.reading.tasks.base import ReadingData, ReadingTask
+from gyral.applications.reading.tasks.base import ReadingTask
 from gyral.cells.mage_gru import MAGEGRUCell
 from gyral.config import offers
 from gyral.core.errors import OptionError
-from tests.applications.reading.examples import QUESTIONS, VOCABULARY
+from tests.applications.reading.examples import QUESTIONS, QuestionData
 from tests.helpers.pages import read_page
 
 SHOWN = Shown(
@@ -33,15 +32,10 @@ SHOWN = Shown(
 
 def build(edges: bool = True) -> ReadingTask:
     kept = QUESTIONS if edges else [question._replace(edges=()) for question in QUESTIONS]
-    data = ReadingData(
-        dict.fromkeys(("train", "val", "test"), EncodedQuestions(kept, VOCABULARY)),
-        VOCABULARY,
-        batch_size=2,
-        eval_batch_size=2,
-        data_seed=0,
-    )
     model = partial(Reader, partial(MAGEGRUCell, hidden_size=4, edge_size=2), embedding_size=3)
-    return ReadingTask(model, data, name="questions", baseline=1.0, output_size=3, in_document=True)
+    return ReadingTask(
+        model, QuestionData(questions=kept), name="questions", baseline=1.0, output_size=3, in_document=True
+    )
 
 
 def test_questions_of_the_test_split_are_answered_one_line_each(tmp_path: Path) -> None:

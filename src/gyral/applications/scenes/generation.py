@@ -49,7 +49,7 @@ def answer_scene(task: ScenesTask, *, scene: int, html: str | None = None) -> It
         if programs is not None:
             steps = decode_program(programs.operators[number].tolist(), programs.arguments[number].tolist())
         question = Asked(
-            words=task.vocabulary.decode(batch.questions[0, number].tolist()),
+            words=task.data.vocabulary.decode(batch.questions[0, number].tolist()),
             program=steps,
             attention=[each[number].tolist() for each in sets[: len(steps) - 1]],
             answer=ANSWERS[best],

@@ -10,7 +10,7 @@ An example:
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -30,13 +30,14 @@ from gyral.applications.scenes.data.language import (
 )
 from gyral.applications.scenes.data.questions import all_words
 from gyral.applications.scenes.models.concept_learner import Answers, SceneModel
-from gyral.core.checks import check_choice, check_integer, check_integers
+from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError
 from gyral.core.measures import ACCURACY, SPLITS, percentage
+from gyral.core.options import Increasing, NonNegativeInt, PositiveInt, Range
 from gyral.data.batching import IGNORED, Stream, mix_seed
-from gyral.tasks.base import Task
 from gyral.tasks.baselines import frequency_loss
 from gyral.tasks.data_module import SplitData
+from gyral.tasks.data_task import DataOptionsTask
 from gyral.tasks.metrics import CategoryMetrics, CategoryShares
 from gyral.tasks.objective import Classification
 
@@ -128,35 +129,90 @@ class SceneData(SplitData):
     """Scenes with questions. A test may also have scenes with more objects, which are a second category.
 
     Args:
-        splits: the scenes of train, val and test, and of `MORE_OBJECTS` if there are any.
-        lessons: the curriculum.
+        objects: smallest and largest number of objects of a scene.
+        more_objects: the same for the second category of the test; None: there is no second category.
+        train_scenes, val_scenes, test_scenes: scenes in each split; the second category has
+            `test_scenes`, too. None, for `train_scenes` and `test_scenes` with `clevr`: all scenes.
+        questions: questions of each scene.
+        attributes: the attributes that questions name, of shape, color, size and material; None: all.
+        max_length: largest number of steps of a program.
+        lessons, threshold: see `gyral.applications.scenes.data.curriculum.Lessons`.
+        clevr: folder of CLEVR, with images/, questions/ and scenes/; see
+            `gyral.applications.scenes.data.clevr.load_clevr`. The sizes are then the sizes of its excerpts, and
+            `objects`, `more_objects`, `questions` and `attributes` have no effect. None: generated scenes.
         batch_size, eval_batch_size: scenes per batch, in training and in evaluation.
-        questions: questions of each scene in a training batch.
-        data_seed: seed of the training batches.
+        batch_questions: questions of each scene in a training batch.
+        data_seed: seed of the scenes and of the training batches.
+
+    Attributes:
+        splits: the scenes of train, val and test, and of `MORE_OBJECTS` if there are any.
+        curriculum: the lessons.
+        vocabulary: the words of the questions.
 
     Raises:
-        OptionError: a number is out of bounds.
+        UserError: an option is out of bounds, or a file is missing or not in the format.
     """
 
     follows_training = True
+    small: ClassVar = {
+        "train_scenes": 30,
+        "val_scenes": 12,
+        "test_scenes": 6,
+        "questions": 5,
+        "lessons": [[5, 6]],
+        "batch_size": 8,
+        "eval_batch_size": 5,
+    }
 
-    def __init__(
-        self,
-        splits: dict[str, SceneCollection],
-        lessons: Lessons,
-        *,
-        batch_size: int,
-        eval_batch_size: int,
-        questions: int,
-        data_seed: int,
-    ) -> None:
-        super().__init__()
-        self.splits = splits
-        self.curriculum = lessons
-        self.batch_size = check_integer("batch_size", batch_size)
-        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
-        self.questions = check_integer("batch_questions", questions)
-        self.data_seed = data_seed
+    objects: Annotated[Sequence[int], Increasing(count=2)] = (3, 6)
+    more_objects: Annotated[Sequence[int], Increasing(count=2)] | None = (7, 10)
+    train_scenes: PositiveInt | None = 2000
+    val_scenes: PositiveInt = 100
+    test_scenes: PositiveInt | None = 200
+    questions: PositiveInt = 10
+    attributes: Sequence[str] | None = None
+    max_length: Annotated[int, Range(3, MAX_STEPS)] = 12
+    lessons: Sequence[Sequence[int]] = ((4, 4), (5, 6), (6, 9))
+    threshold: Annotated[float, Range(above=0, maximum=1)] = 0.9
+    clevr: str | Path | None = None
+    batch_size: PositiveInt = 32
+    eval_batch_size: PositiveInt = 50
+    batch_questions: PositiveInt = 8
+    data_seed: NonNegativeInt = 0
+
+    def check(self) -> None:
+        for name in ("train_scenes", "test_scenes") if self.clevr is None else ():
+            check_integer(name, getattr(self, name))
+        for name in ("objects", "more_objects"):
+            bounds = getattr(self, name)
+            if bounds is not None and bounds[1] > MAX_OBJECTS:
+                raise OptionError(name, bounds, f"must be at most {MAX_OBJECTS}")
+        if self.attributes is not None:
+            check_attributes(self.attributes)
+        Lessons(self.lessons, self.threshold)
+
+    def __post_init__(self) -> None:
+        self.curriculum = Lessons(self.lessons, self.threshold)
+        sizes = {"train": self.train_scenes, "val": self.val_scenes, "test": self.test_scenes}
+        if self.clevr is None:
+            self.vocabulary = QuestionVocabulary(all_words())
+            self.splits = {
+                "train": self._generate("train", self.train_scenes, self.objects),
+                "val": self._generate("val", self.val_scenes, self.objects),
+                "test": self._generate("test", self.test_scenes, self.objects),
+            }
+            if self.more_objects is not None:
+                self.splits[MORE_OBJECTS] = self._generate(MORE_OBJECTS, self.test_scenes, self.more_objects)
+        else:
+            self.splits, self.vocabulary = load_clevr(self.clevr, sizes, self.max_length)
+        log.info("scenes: %s", ", ".join(f"{len(own):,} in {split}" for split, own in self.splits.items()))
+
+    def _generate(self, split: str, size: int | None, objects: Sequence[int]) -> SceneCollection:
+        """Return the scenes of a split."""
+        assert size is not None
+        names = tuple(ATTRIBUTES) if self.attributes is None else check_attributes(self.attributes)
+        seed = mix_seed(self.data_seed, split)
+        return generate_collection(size, self.questions, objects, self.max_length, self.vocabulary, seed, names)
 
     def loader(self, split: str) -> OrderedScenes:
         """Return the scenes of a split in order, for evaluation; scenes with more objects come last."""
@@ -167,7 +223,7 @@ class SceneData(SplitData):
 
     def stream(self) -> SceneStream:
         """Return the training stream."""
-        sizes = {"batch_size": self.batch_size, "questions": self.questions}
+        sizes = {"batch_size": self.batch_size, "questions": self.batch_questions}
         return SceneStream(self.splits["train"], self.curriculum, seed=self.data_seed, length=self.steps(), **sizes)
 
 
@@ -202,7 +258,7 @@ class SceneMetrics(CategoryMetrics):
         self.lesson_accuracy.update(right, ones, torch.nn.functional.pad(in_lesson, (0, categories.shape[1] - 1)))
 
 
-class ScenesTask(Task[SceneData]):
+class ScenesTask(DataOptionsTask[SceneData]):
     """Questions about scenes. The model determines whether training uses programs or only answers.
 
     The accuracy is reported over all questions and, in a test, by type, and on scenes with more objects than in
@@ -211,21 +267,7 @@ class ScenesTask(Task[SceneData]):
 
     Args:
         model: makes the model from the vocabulary and the largest number of steps of a program.
-        objects: smallest and largest number of objects of a scene.
-        more_objects: the same for the second category of the test; None: there is no second category.
-        train_scenes, val_scenes, test_scenes: scenes in each split; the second category has
-            `test_scenes`, too. None, for `train_scenes` and `test_scenes` with `clevr`: all scenes.
-        questions: questions of each scene.
-        attributes: the attributes that questions name, of shape, color, size and material; None: all.
-        max_length: largest number of steps of a program.
-        lessons, threshold: see `gyral.applications.scenes.data.curriculum.Lessons`.
-        clevr: folder of CLEVR, with images/, questions/ and scenes/; see
-            `gyral.applications.scenes.data.clevr.load_clevr`. The sizes are then the sizes of its excerpts, and
-            `objects`, `more_objects`, `questions` and `attributes` have no effect. None: generated scenes.
-        batch_size, eval_batch_size: see `SceneData`.
-        batch_questions: questions of each scene in a training batch.
-        data_seed: seed of the scenes and of the training batches.
-        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
+        **options: see `SceneData`, and `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         UserError: an option is out of bounds, or a file is missing or not in the format.
@@ -236,82 +278,20 @@ class ScenesTask(Task[SceneData]):
         percentage(f"accuracy_{MORE_OBJECTS}", "accuracy, more objects"),
         *(percentage(f"accuracy_{type_}", f"accuracy, {type_.replace('_', ' ')}") for type_ in TYPES),
     )
+    data_class = SceneData
     metrics: SceneMetrics
     model_type = SceneModel
     generators: ClassVar = {"answer_scene": "gyral.applications.scenes.generation.answer_scene"}
-    small: ClassVar = {
-        "train_scenes": 30,
-        "val_scenes": 12,
-        "test_scenes": 6,
-        "questions": 5,
-        "lessons": [[5, 6]],
-        "batch_size": 8,
-        "eval_batch_size": 5,
-    }
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        objects: Sequence[int] = (3, 6),
-        more_objects: Sequence[int] | None = (7, 10),
-        train_scenes: int | None = 2000,
-        val_scenes: int = 100,
-        test_scenes: int | None = 200,
-        questions: int = 10,
-        attributes: Sequence[str] | None = None,
-        max_length: int = 12,
-        lessons: Sequence[Sequence[int]] = ((4, 4), (5, 6), (6, 9)),
-        threshold: float = 0.9,
-        clevr: str | Path | None = None,
-        batch_size: int = 32,
-        eval_batch_size: int = 50,
-        batch_questions: int = 8,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        check_integer("data_seed", data_seed, minimum=0)
-        check_integer("questions", questions)
-        check_integer("max_length", max_length, minimum=3, maximum=MAX_STEPS)
-        sizes: dict[str, Any] = {"train": train_scenes, "val": val_scenes, "test": test_scenes}
-        for split, size in sizes.items():
-            if size is not None or clevr is None or split == "val":
-                check_integer(f"{split}_scenes", size)
-        names = tuple(ATTRIBUTES) if attributes is None else check_attributes(attributes)
-        ranges = dict.fromkeys(SPLITS, check_objects("objects", objects))
-        if more_objects is not None:
-            ranges[MORE_OBJECTS] = check_objects("more_objects", more_objects)
-        curriculum = Lessons(lessons, threshold)
-        if clevr is None:
-            vocabulary = QuestionVocabulary(all_words())
-            sizes[MORE_OBJECTS] = test_scenes
-            splits = {
-                split: generate_collection(
-                    sizes[split], questions, each, max_length, vocabulary, mix_seed(data_seed, split), names
-                )
-                for split, each in ranges.items()
-            }
-        else:
-            splits, vocabulary = load_clevr(clevr, {split: sizes[split] for split in SPLITS}, max_length)
-        log.info("scenes: %s", ", ".join(f"{len(own):,} in {split}" for split, own in splits.items()))
-        data = SceneData(
-            splits,
-            curriculum,
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            questions=batch_questions,
-            data_seed=data_seed,
-        )
-        super().__init__(
-            model,
-            data,
-            sizes={"vocabulary": vocabulary, "max_length": max_length},
-            objective=Classification(len(ANSWERS)),
-            baseline=frequency_loss(splits["train"].answers, splits["test"].answers, len(ANSWERS)),
-            metrics=SceneMetrics(curriculum),
-            **options,
-        )
-        self.vocabulary = vocabulary
+    @classmethod
+    def arguments(cls, data: SceneData) -> dict[str, Any]:
+        splits = data.splits
+        return {
+            "sizes": {"vocabulary": data.vocabulary, "max_length": data.max_length},
+            "objective": Classification(len(ANSWERS)),
+            "baseline": frequency_loss(splits["train"].answers, splits["test"].answers, len(ANSWERS)),
+            "metrics": SceneMetrics(data.curriculum),
+        }
 
     def data_metrics(self) -> dict[str, float]:
         """Return the numbers of all tasks and the number of the lesson, from 1."""
@@ -334,7 +314,7 @@ class ScenesTask(Task[SceneData]):
             return super().predict(batch)
 
     def render(self, batch: SceneBatch, predicted: Tensor, row: int = 0) -> str:
-        words = self.vocabulary.decode(batch.questions[row, 0].tolist())
+        words = self.data.vocabulary.decode(batch.questions[row, 0].tolist())
         program = decode_program(batch.operators[row, 0].tolist(), batch.arguments[row, 0].tolist())
         lines = {
             "input": f"{' '.join(words)} ({int(batch.objects[row])} objects)",
@@ -359,14 +339,6 @@ class ScenesTask(Task[SceneData]):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
         self.data.curriculum.load_state_dict(checkpoint["curriculum"])
-
-
-def check_objects(option: str, value: Any) -> list[int]:
-    """Return the smallest and the largest number of objects, or raise `OptionError`."""
-    found = check_integers(option, value, count=2)
-    if found[1] > MAX_OBJECTS:
-        raise OptionError(option, value, f"must be at most {MAX_OBJECTS}")
-    return found
 
 
 def check_attributes(value: Any) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def summarize(
     with Output(None if out is None else path_of(out)) as output, _Progress(report) as progress:
         articles = output.remaining(read_articles(input, report, task.data.corpus.fields))
         while batch := list(islice(articles, size)):
-            encoded = _encode(task, [article.pair for article in batch], task.data.lengths["max_summary"])
+            encoded = _encode(task, [article.pair for article in batch], task.data.summary_length)
             written = task.write(_batch(task, encoded), encoded)
             for article, summary in zip(batch, written, strict=True):
                 sentences = join_words(summary.sentences)
@@ -118,7 +118,7 @@ def predict_summaries(task: SummaryTask, data: Any) -> Tables:
     report, row, pairs = Report(), 0, list[tuple[list[str], list[str]]]()
     articles = read_articles(str(data), report, task.data.corpus.fields, option="data")
     while batch := list(islice(articles, task.data.eval_batch_size)):
-        encoded = _encode(task, [article.pair for article in batch], task.data.lengths["max_summary"])
+        encoded = _encode(task, [article.pair for article in batch], task.data.summary_length)
         written = task.write(_batch(task, encoded), encoded)
         references = [join_words(article.pair.sentences) for article in batch]
         summaries = [join_words(summary.sentences) for summary in written]
@@ -212,7 +212,7 @@ class _Progress:
 
 def _encode(task: SummaryTask, pairs: Sequence[Pair], max_summary: int) -> EncodedSummaries:
     numbered = encode_pairs(pairs, task.data.corpus.vocabulary)
-    return EncodedSummaries(numbered, "test", max_article=task.data.lengths["max_article"], max_summary=max_summary)
+    return EncodedSummaries(numbered, "test", max_article=task.data.article_length, max_summary=max_summary)
 
 
 def _batch(task: SummaryTask, encoded: EncodedSummaries) -> SummaryBatch:

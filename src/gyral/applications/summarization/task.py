@@ -11,6 +11,7 @@ import json
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -29,11 +30,13 @@ from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.collectives import all_gather_object, rank
 from gyral.core.files import replace_when_written
 from gyral.core.measures import Measure
+from gyral.core.options import PositiveInt
 from gyral.data.batching import IGNORED
 from gyral.data.text.penn import split_sentences
 from gyral.generation.beam import BeamSearch, Hypotheses
-from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.base import ModelFactory
 from gyral.tasks.data_module import ExampleData
+from gyral.tasks.data_task import DataTask
 from gyral.tasks.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -46,23 +49,32 @@ class SummaryData(ExampleData):
 
     Args:
         corpus: the articles.
-        article_length, summary_length: see `gyral.applications.summarization.data.batches.EncodedSummaries`.
-        **options: see `gyral.tasks.data_module.ExampleData`: batch_size, eval_batch_size, data_seed.
+        article_length: maximum number of words of an article that the model reads.
+        summary_length: maximum number of words of a summary in training.
+        batch_size, eval_batch_size, data_seed: see `gyral.tasks.data_module.ExampleData`.
 
     Raises:
         OptionError: an option is out of bounds.
     """
 
-    def __init__(self, corpus: SummaryCorpus, *, article_length: int, summary_length: int, **options: int) -> None:
-        super().__init__(**options)
-        self.corpus = corpus
-        check_integer("article_length", article_length)
-        check_integer("summary_length", summary_length)
-        self.lengths = {"max_article": article_length, "max_summary": summary_length}
+    small: ClassVar = {"article_length": 12, "summary_length": 8, "batch_size": 8, "eval_batch_size": 8}
+
+    corpus: SummaryCorpus = field()
+    article_length: PositiveInt = 400
+    summary_length: PositiveInt = 100
+    batch_size = 16
+
+    def __post_init__(self) -> None:
+        log.info(
+            "%s: %s words; one pass over the training split takes %s steps",
+            self.corpus.name,
+            f"{len(self.corpus.vocabulary):,}",
+            f"{-(-len(self.examples('train')) // self.batch_size):,}",
+        )
 
     def examples(self, split: str) -> EncodedSummaries:
         """Return the encoded pairs of a split."""
-        return EncodedSummaries(self.corpus, split, **self.lengths)
+        return EncodedSummaries(self.corpus, split, max_article=self.article_length, max_summary=self.summary_length)
 
 
 class SummaryMetrics(Metrics):
@@ -91,7 +103,7 @@ class Written(NamedTuple):
     score: float
 
 
-class SummaryTask(SequenceTask[SummaryData]):
+class SummaryTask(DataTask[SummaryData]):
     """Summarization as in See et al. (ACL 2017) and Dangovski et al. (TACL 2019, Table 4).
 
     The loss is the mean over summaries of the mean of −log P over the words of a summary, in nats. For a model with
@@ -106,9 +118,7 @@ class SummaryTask(SequenceTask[SummaryData]):
         model: makes the model from the sizes of the task.
         corpus: the articles.
         decoding: the search for summaries.
-        article_length: maximum number of words of an article that the model reads.
-        summary_length: maximum number of words of a summary in training.
-        batch_size, eval_batch_size, data_seed: see `SummaryData`.
+        article_length, summary_length, batch_size, eval_batch_size, data_seed: see `SummaryData`.
         coverage_weight: λ, weight of the coverage loss, ≥ 0.
         decoded: number of pairs, the first ones of a split, whose summaries a test generates; None: all.
         rouge_tokens: what ROUGE counts: "english", as in published numbers, or "unicode" for text in all scripts; see
@@ -120,16 +130,11 @@ class SummaryTask(SequenceTask[SummaryData]):
     """
 
     measures = (Measure("rouge1", "ROUGE-1"), Measure("rouge2", "ROUGE-2"), Measure("rougeL", "ROUGE-L"))
+    data_class = SummaryData
     model_type = Summarizer
     generators: ClassVar = {"summarize": "gyral.applications.summarization.generation.summarize"}
     predictor = "gyral.applications.summarization.generation.predict_summaries"
-    small: ClassVar = {
-        "article_length": 12,
-        "summary_length": 8,
-        "batch_size": 8,
-        "eval_batch_size": 8,
-        "decoding": {"beam": 2, "min_length": 2, "max_length": 6},
-    }
+    small: ClassVar = {"decoding": {"beam": 2, "min_length": 2, "max_length": 6}}
 
     def __init__(
         self,
@@ -137,46 +142,27 @@ class SummaryTask(SequenceTask[SummaryData]):
         corpus: SummaryCorpus,
         *,
         decoding: BeamSearch,
-        article_length: int = 400,
-        summary_length: int = 100,
-        batch_size: int = 16,
-        eval_batch_size: int = 32,
-        data_seed: int = 0,
         coverage_weight: float = 1.0,
         decoded: int | None = None,
         rouge_tokens: str = "english",
         **options: Any,
     ) -> None:
-        data = SummaryData(
-            corpus,
-            article_length=article_length,
-            summary_length=summary_length,
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            data_seed=data_seed,
-        )
         self.coverage_weight = check_real("coverage_weight", coverage_weight, minimum=0)
         self.decoded = decoded if decoded is None else check_integer("decoded", decoded, minimum=0)
         self.rouge_tokens = check_choice("rouge_tokens", rouge_tokens, rouge.TOKENS)
         self.decoding = decoding
-        size = len(corpus.vocabulary)
-        pairs = len(data.examples("train"))
-        log.info(
-            "%s: %s words; one pass over the training split takes %s steps",
-            corpus.name,
-            f"{size:,}",
-            f"{-(-pairs // batch_size):,}",
-        )
-        super().__init__(
-            model,
-            data,
-            vocabulary_size=size,
-            output_size=size,
-            baseline=frequency_loss(data),
-            metrics=SummaryMetrics(),
-            **options,
-        )
+        super().__init__(model, corpus=corpus, **options)
         self._written: list[Written] = []
+
+    @classmethod
+    def arguments(cls, data: SummaryData) -> dict[str, Any]:
+        size = len(data.corpus.vocabulary)
+        return {
+            "vocabulary_size": size,
+            "output_size": size,
+            "baseline": frequency_loss(data),
+            "metrics": SummaryMetrics(),
+        }
 
     def forward(self, batch: SummaryBatch) -> Predictions:  # type: ignore[override]
         return self.model(batch)

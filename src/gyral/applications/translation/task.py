@@ -12,6 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,10 +30,12 @@ from gyral.core.collectives import all_gather_object, rank
 from gyral.core.errors import OptionError
 from gyral.core.files import replace_when_written
 from gyral.core.measures import Measure
+from gyral.core.options import PositiveInt
 from gyral.data.batching import IGNORED
 from gyral.generation.beam import BeamSearch
-from gyral.tasks.base import ModelFactory, SequenceTask
+from gyral.tasks.base import ModelFactory
 from gyral.tasks.data_module import ExampleData
+from gyral.tasks.data_task import DataTask
 from gyral.tasks.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -44,16 +47,29 @@ class TranslationData(ExampleData):
     Args:
         corpus: the pairs.
         longest: pairs of the training split with more subwords than this on either side are left out.
-        **options: see `gyral.tasks.data_module.ExampleData`: batch_size, eval_batch_size, data_seed.
+        batch_size, eval_batch_size, data_seed: see `gyral.tasks.data_module.ExampleData`.
 
     Raises:
         OptionError: an option is out of bounds, or no training pair is left.
     """
 
-    def __init__(self, corpus: TranslationCorpus, *, longest: int, **options: int) -> None:
-        super().__init__(**options)
-        self.corpus = corpus
-        self.longest = check_integer("longest", longest)
+    small: ClassVar = {"batch_size": 8, "eval_batch_size": 8}
+
+    corpus: TranslationCorpus = field()
+    longest: PositiveInt = 100
+    batch_size = 64
+
+    def __post_init__(self) -> None:
+        pairs = len(self.examples("train"))
+        if not pairs:
+            raise OptionError("longest", self.longest, "leaves out all pairs of the training split")
+        log.info(
+            "%s: %s subwords; one pass over the %s training pairs takes %s steps",
+            self.corpus.name,
+            f"{self.corpus.size:,}",
+            f"{pairs:,}",
+            f"{-(-pairs // self.batch_size):,}",
+        )
 
     def examples(self, split: str) -> EncodedPairs:
         """Return the encoded pairs of a split."""
@@ -84,7 +100,7 @@ class Written(NamedTuple):
     score: float
 
 
-class TranslationTask(SequenceTask[TranslationData]):
+class TranslationTask(DataTask[TranslationData]):
     """Translation of sentences.
 
     The loss is the mean over all subwords of the cross-entropy with smoothed labels, in nats: 1 − ε for the target plus
@@ -99,8 +115,7 @@ class TranslationTask(SequenceTask[TranslationData]):
         model: makes the model from the sizes of the task.
         corpus: the pairs.
         decoding: the search for translations.
-        longest: pairs of the training split with more subwords than this on either side are left out.
-        batch_size, eval_batch_size, data_seed: see `TranslationData`.
+        longest, batch_size, eval_batch_size, data_seed: see `TranslationData`.
         label_smoothing: ε, in [0, 1).
         decoded: number of pairs, the first ones of a split, that a test translates; None: all.
         bleu_tokens: the tokenizer of BLEU: 13a, as in published numbers, intl, zh, char or none; see
@@ -117,10 +132,11 @@ class TranslationTask(SequenceTask[TranslationData]):
         Measure("sentences_a_second", "sentences a second", digits=1),
         Measure("bleu_of_source", "BLEU of the sources", at_end=True),
     )
+    data_class = TranslationData
     model_type = Translator
     generators: ClassVar = {"translate": "gyral.applications.translation.generation.translate"}
     predictor = "gyral.applications.translation.generation.predict_translations"
-    small: ClassVar = {"batch_size": 8, "eval_batch_size": 8, "decoding": {"beam": 2, "max_length": 6}}
+    small: ClassVar = {"decoding": {"beam": 2, "max_length": 6}}
 
     def __init__(
         self,
@@ -128,44 +144,29 @@ class TranslationTask(SequenceTask[TranslationData]):
         corpus: TranslationCorpus,
         *,
         decoding: BeamSearch,
-        longest: int = 100,
-        batch_size: int = 64,
-        eval_batch_size: int = 32,
-        data_seed: int = 0,
         label_smoothing: float = 0.1,
         decoded: int | None = None,
         bleu_tokens: str = "13a",
         **options: Any,
     ) -> None:
-        data = TranslationData(
-            corpus, longest=longest, batch_size=batch_size, eval_batch_size=eval_batch_size, data_seed=data_seed
-        )
         self.label_smoothing = check_real("label_smoothing", label_smoothing, minimum=0, below=1)
         self.bleu_tokens = check_choice("bleu_tokens", bleu_tokens, bleu.TOKENS)
         self.decoded = decoded if decoded is None else check_integer("decoded", decoded, minimum=0)
         # a translation has none of these; <unk> would become a text that is in no reference
         self.decoding = decoding.changed(forbidden=[PADDING_ID, UNKNOWN_ID, START_ID])
-        pairs = len(data.examples("train"))
-        if not pairs:
-            raise OptionError("longest", longest, "leaves out all pairs of the training split")
-        log.info(
-            "%s: %s subwords; one pass over the %s training pairs takes %s steps",
-            corpus.name,
-            f"{corpus.size:,}",
-            f"{pairs:,}",
-            f"{-(-pairs // batch_size):,}",
-        )
-        super().__init__(
-            model,
-            data,
-            vocabulary_size=corpus.size,
-            output_size=corpus.size,
-            baseline=frequency_loss(data),
-            metrics=TranslationMetrics(),
-            **options,
-        )
+        super().__init__(model, corpus=corpus, **options)
         self._written: list[Written] = []
         self._seconds = 0.0
+
+    @classmethod
+    def arguments(cls, data: TranslationData) -> dict[str, Any]:
+        size = data.corpus.size
+        return {
+            "vocabulary_size": size,
+            "output_size": size,
+            "baseline": frequency_loss(data),
+            "metrics": TranslationMetrics(),
+        }
 
     def forward(self, batch: TranslationBatch) -> Tensor:
         return self.model(batch)

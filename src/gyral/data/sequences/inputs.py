@@ -56,7 +56,7 @@ def read_inputs(
 
     Args:
         file: the file.
-        inputs, lengths, sequence, time, time_gaps: see `gyral.data.sequences.corpus.load`.
+        inputs, lengths, sequence, time, time_gaps: see `gyral.data.sequences.corpus.SequencesFile`.
         missing: whether inputs may be missing.
         real: whether integers are real values rather than tokens.
 

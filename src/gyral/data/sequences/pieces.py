@@ -44,7 +44,7 @@ def read_pieces(data: Any, schema: Schema) -> Iterator[Piece]:
     Args:
         data: one of
 
-            * the path of a file of the kinds that `gyral.data.sequences.corpus.load` reads;
+            * the path of a file of the kinds that `gyral.data.sequences.corpus.SequencesFile` reads;
             * a `pandas.DataFrame` with the same columns, whose cells may be lists;
             * a dictionary of arrays by the names of the columns, as in an .npz file;
             * an array or tensor (N, T) or (N, T, X) of all sequences, whose last dimension has the inputs in the order

@@ -17,7 +17,7 @@ class Schema:
         inputs: names of the columns of the inputs, in the order of the dimensions of a step.
         targets: names of the columns of the targets.
         lengths, sequence, time: names of the columns with lengths, sequences and times; None: there is none.
-        missing: what missing inputs are, see `gyral.data.sequences.corpus.load`.
+        missing: what missing inputs are, see `gyral.data.sequences.corpus.SequencesFile`.
         time_gaps: whether the time since the previous step is the last dimension of a step.
         per_step: whether each step has a target.
         vocabulary_size: number of tokens; None for real inputs.

@@ -8,24 +8,19 @@ from typing import Any
 import pytest
 import torch
 
-from gyral.applications.reading.data.encoded import EncodedQuestions
 from gyral.applications.reading.models.reader import Reader
 from gyral.applications.reading.models.readouts import AttentionClassifier, AttentionSum
-from gyral.applications.reading.tasks.base import ReadingData, ReadingTask
+from gyral.applications.reading.tasks.base import ReadingTask
 from gyral.cells.mage_gru import MAGEGRUCell
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
-from tests.applications.reading.examples import QUESTIONS, VOCABULARY, batch_of
+from tests.applications.reading.examples import QuestionData, batch_of
 
 
 def build(**options: Any) -> ReadingTask:
-    questions = EncodedQuestions(QUESTIONS, VOCABULARY)
-    data = ReadingData(
-        dict.fromkeys(("train", "val", "test"), questions), VOCABULARY, batch_size=2, eval_batch_size=2, data_seed=0
-    )
     model = partial(Reader, partial(MAGEGRUCell, hidden_size=4, edge_size=2), embedding_size=3)
     given = {"name": "questions", "baseline": 1.0, "output_size": 3, "in_document": True, **options}
-    return ReadingTask(model, data, **given)
+    return ReadingTask(model, QuestionData(), **given)
 
 
 def test_answers_are_candidates_of_the_document_or_classes() -> None:

@@ -13,35 +13,27 @@ and the question is about one of them:
 """
 
 import logging
-from typing import Any
 
 from gyral.applications.reading.data.babi_mix import mix
-from gyral.applications.reading.tasks.babi_reading import BabiReadingTask
-from gyral.core.checks import check_integer
+from gyral.applications.reading.tasks.babi_reading import BabiReadingData, BabiReadingTask
+from gyral.core.options import NonNegativeInt
 from gyral.data.babi.corpus import Babi
 from gyral.data.babi.stories import questions
-from gyral.tasks.base import ModelFactory
 
 log = logging.getLogger(__name__)
 
 
-class BabiMixTask(BabiReadingTask):
-    """bAbI-Mix, with the same number of questions in each split as bAbI; see
-    `gyral.applications.reading.data.babi_mix.mix`.
+class BabiMixData(BabiReadingData):
+    """Questions of bAbI-Mix.
 
     Args:
-        model: makes the model from the sizes of the task and the readout.
         mix_seed: seed of the pairs of stories and of the order of their sentences. The data of runs with different
             seeds is the same.
-        **options: see `gyral.applications.reading.tasks.babi_reading.BabiReadingTask`.
 
-    Raises:
-        UserError: as in `gyral.applications.reading.tasks.babi_reading.BabiReadingTask`.
+    The other options are those of `gyral.applications.reading.tasks.babi_reading.BabiReadingData`.
     """
 
-    def __init__(self, model: ModelFactory, *, mix_seed: int = 0, **options: Any) -> None:
-        self.mix_seed = check_integer("mix_seed", mix_seed, minimum=0)
-        super().__init__(model, **options)
+    mix_seed: NonNegativeInt = 0
 
     def stories(self, babi: Babi) -> Babi:
         mixed = mix(babi, self.mix_seed)
@@ -54,3 +46,18 @@ class BabiMixTask(BabiReadingTask):
             100 * sum(number > 50 for number in sentences) / len(sentences),
         )
         return mixed
+
+
+class BabiMixTask(BabiReadingTask):
+    """bAbI-Mix, with the same number of questions in each split as bAbI; see
+    `gyral.applications.reading.data.babi_mix.mix`.
+
+    Args:
+        model: makes the model from the sizes of the task and the readout.
+        **options: see `BabiMixData` and `gyral.applications.reading.tasks.babi_reading.BabiReadingTask`.
+
+    Raises:
+        UserError: as in `gyral.applications.reading.tasks.babi_reading.BabiReadingTask`.
+    """
+
+    data_class = BabiMixData

@@ -10,30 +10,28 @@ training split, and edges join consecutive mentions of the same person, object o
 """
 
 from collections.abc import Sequence
+from dataclasses import field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from gyral.applications.reading.data import wordnet
 from gyral.applications.reading.data.babi_questions import answers_in_stories, read_questions
 from gyral.applications.reading.data.encoded import EncodedQuestions
 from gyral.applications.reading.tasks.base import ReadingData, ReadingTask
-from gyral.core.checks import check_boolean
+from gyral.core.options import OneOf
 from gyral.data.babi import corpus
 from gyral.data.babi.answers import frequency_loss
 from gyral.data.babi.corpus import Babi, load_stories
-from gyral.tasks.base import ModelFactory
+from gyral.data.babi.entities import EDGES, ENTITIES
+from gyral.tasks.data_task import DataOptionsTask
+
+SUBSTITUTE = "GENERATED stories, whose results are not results on bAbI"
 
 
-class BabiReadingTask(ReadingTask):
-    """bAbI with a reader, which predicts one of the candidates.
-
-    If the answers of all training questions are words of their stories, as in tasks 1–5, 11–14 and 16, the reader
-    attends to the mentions of the candidates; otherwise, the answers of the training split are classes. The baseline is
-    `gyral.data.babi.answers.frequency_loss`. Without a release, the task generates stories and logs the metric
-    `substitute` = 1.
+class BabiReadingData(ReadingData):
+    """Questions of bAbI as reading comprehension.
 
     Args:
-        model: makes the model from the sizes of the task and the readout.
         qa: number of the task, 1 to 20, or "all": one model for all tasks.
         size: training questions per task, including those for validation: "1k" or "10k".
         edges: "entities": edges between consecutive mentions of an entity, in the story and the question; "none".
@@ -47,68 +45,93 @@ class BabiReadingTask(ReadingTask):
         data_dir, validation, stand_in, path, files, generated: see `gyral.data.babi.corpus.load_stories`.
         batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`; `data_seed` is
             also the seed of generated stories.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
+
+    Attributes:
+        babi: the questions with their stories.
+        is_generated: whether they are generated.
+        edge_types: number of types of edges.
 
     Raises:
         UserError: an option is out of bounds; the data is missing, or is not the published data.
     """
 
-    remarks = (corpus.STAND_INS, *ReadingTask.remarks)
     small: ClassVar = {"generated": True, "size": "1k"}
 
-    def __init__(
-        self,
-        model: ModelFactory,
-        *,
-        qa: int | str,
-        data_dir: str | Path,
-        size: str = "1k",
-        edges: str = "entities",
-        entities: str = "all",
-        plurals: bool = False,
-        hypernyms: str | Path | None = None,
-        validation: str = "cut",
-        stand_in: bool = False,
-        generated: bool = False,
-        path: str | Path | None = None,
-        files: Sequence[str | Path] | None = None,
-        batch_size: int = 32,
-        eval_batch_size: int = 256,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        release: dict[str, Any] = {"path": path, "files": files, "validation": validation, "stand_in": stand_in}
-        loaded = load_stories(qa, size, data_dir, generated=generated, seed=data_seed, **release)
-        found = self.babi = self.stories(loaded)
-        form: dict[str, Any] = {"edges": edges, "entities": entities, "plurals": check_boolean("plurals", plurals)}
-        edge_types = wordnet.edge_types(hypernyms)
-        form["hypernyms"] = None if hypernyms is None else str(hypernyms)
-        asked = {split: read_questions(found, split, **form) for split in found.splits}
-        data = ReadingData(
-            {split: EncodedQuestions(own, found.vocabulary, edge_types) for split, own in asked.items()},
-            found.vocabulary,
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            data_seed=data_seed,
+    qa: int | str = field()
+    data_dir: str | Path = field()
+    size: str = "1k"
+    edges: Annotated[str, OneOf(EDGES)] = "entities"
+    entities: Annotated[str, OneOf(ENTITIES)] = "all"
+    plurals: bool = False
+    hypernyms: str | Path | None = None
+    validation: str = "cut"
+    stand_in: bool = False
+    generated: bool = False
+    path: str | Path | None = None
+    files: Sequence[str | Path] | None = None
+    eval_batch_size = 256
+
+    def __post_init__(self) -> None:
+        loaded = load_stories(
+            self.qa,
+            self.size,
+            self.data_dir,
+            path=self.path,
+            files=self.files,
+            validation=self.validation,
+            stand_in=self.stand_in,
+            generated=self.generated,
+            seed=self.data_seed,
         )
-        is_generated = loaded.name == corpus.GENERATED
-        super().__init__(
-            model,
-            data,
-            name=found.name,
-            baseline=frequency_loss(found),
-            output_size=len(found.classes),
-            in_document=answers_in_stories(found, plurals),
-            classes=found.classes,
-            edge_types=edge_types,
-            tasks=sorted({story[0].task for story in found.splits["train"]}),
-            substitute="GENERATED stories, whose results are not results on bAbI" if is_generated else "",
-            **options,
-        )
+        self.is_generated = loaded.name == corpus.GENERATED
+        self.babi = self.stories(loaded)
+        self.edge_types = wordnet.edge_types(self.hypernyms)
+        form: dict[str, Any] = {"edges": self.edges, "entities": self.entities, "plurals": self.plurals}
+        form["hypernyms"] = None if self.hypernyms is None else str(self.hypernyms)
+        asked = {split: read_questions(self.babi, split, **form) for split in self.babi.splits}
+        self.vocabulary = self.babi.vocabulary
+        self.splits = {split: EncodedQuestions(own, self.vocabulary, self.edge_types) for split, own in asked.items()}
 
     def stories(self, babi: Babi) -> Babi:
         """Return the questions of the task from the stories of bAbI."""
         return babi
 
+
+class BabiReadingTask(DataOptionsTask[ReadingData], ReadingTask):
+    """bAbI with a reader, which predicts one of the candidates.
+
+    If the answers of all training questions are words of their stories, as in tasks 1–5, 11–14 and 16, the reader
+    attends to the mentions of the candidates; otherwise, the answers of the training split are classes. The baseline is
+    `gyral.data.babi.answers.frequency_loss`. Without a release, the task generates stories and logs the metric
+    `substitute` = 1.
+
+    Args:
+        model: makes the model from the sizes of the task and the readout.
+        **options: see `BabiReadingData`, and `gyral.tasks.base.SequenceTask` for optimizer, scheduler, monitor, mode,
+            overfit, prefetch.
+
+    Raises:
+        UserError: an option is out of bounds; the data is missing, or is not the published data.
+    """
+
+    data_class = BabiReadingData
+    remarks = (corpus.STAND_INS, *ReadingTask.remarks)
+    data: BabiReadingData
+
+    @classmethod
+    def arguments(cls, data: ReadingData) -> dict[str, Any]:
+        assert isinstance(data, BabiReadingData)
+        found = data.babi
+        return {
+            "name": found.name,
+            "baseline": frequency_loss(found),
+            "output_size": len(found.classes),
+            "in_document": answers_in_stories(found, data.plurals),
+            "classes": found.classes,
+            "edge_types": data.edge_types,
+            "tasks": sorted({story[0].task for story in found.splits["train"]}),
+            "substitute": SUBSTITUTE if data.is_generated else "",
+        }
+
     def data_metrics(self) -> dict[str, float]:
-        return {**super().data_metrics(), "stand_ins": float(len(self.babi.stand_ins))}
+        return {**super().data_metrics(), "stand_ins": float(len(self.data.babi.stand_ins))}

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,18 +28,20 @@ ABSENT = "(none of the candidates)"  # rendering of an answer that is not a cand
 
 
 class ReadingData(ExampleData):
-    """Questions about documents.
+    """Questions about documents. A subclass makes them in `__post_init__`.
 
     Args:
+        batch_size, eval_batch_size, data_seed: see `gyral.tasks.data_module.ExampleData`.
+
+    Attributes:
         splits: the encoded questions of "train", "val" and "test".
         vocabulary: the words of the indices.
-        **options: see `gyral.tasks.data_module.ExampleData`: batch_size, eval_batch_size, data_seed.
     """
 
-    def __init__(self, splits: Mapping[str, Examples[ReadingBatch]], vocabulary: Vocabulary, **options: int) -> None:
-        super().__init__(**options)
-        self.splits = splits
-        self.vocabulary = vocabulary
+    small: ClassVar = {"batch_size": 8, "eval_batch_size": 8}
+
+    splits: Mapping[str, Examples[ReadingBatch]] = field(init=False)
+    vocabulary: Vocabulary = field(init=False)
 
     def examples(self, split: str) -> Examples[ReadingBatch]:
         return self.splits[split]
@@ -103,7 +106,6 @@ class ReadingTask(SequenceTask[ReadingData]):
     generators: ClassVar = {"answer_questions": "gyral.applications.reading.generation.answer_questions"}
     figures: ClassVar = {"answers": "gyral.applications.reading.figures.answers"}
     evaluations: ClassVar = {"labels": "gyral.applications.reading.labels.score_labels"}
-    small: ClassVar = {"batch_size": 8, "eval_batch_size": 8}
 
     def __init__(
         self,

@@ -7,14 +7,52 @@ The candidates are the entities of the article. Edges join consecutive mentions 
     target      @entity1
 """
 
+from dataclasses import field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
-from gyral.applications.reading.data.cloze import load_cloze
-from gyral.applications.reading.data.prepared import SIZE
-from gyral.applications.reading.tasks.corpus_reading import CorpusReadingTask
-from gyral.core.checks import check_integer
-from gyral.tasks.base import ModelFactory
+from gyral.applications.reading.data.cloze import EDGES, SOURCES, load_cloze
+from gyral.applications.reading.data.prepared import SIZE, SPECIAL, ReadingCorpus
+from gyral.applications.reading.tasks.corpus_reading import CorpusData, CorpusReadingTask
+from gyral.core.options import NonNegativeInt, OneOf, PositiveInt, Range
+
+
+class ClozeData(CorpusData):
+    """Cloze questions.
+
+    Args:
+        data_dir, source, path, edges, document_length, hypernyms, vocabulary_size: see
+            `gyral.applications.reading.data.cloze.load_cloze`.
+        question_seed: seed of the questions from highlights or of generated questions.
+        batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`.
+
+    Raises:
+        UserError: an option is out of bounds; the data is missing or cannot be used.
+    """
+
+    small: ClassVar = {"source": "generated", "document_length": 20}
+
+    data_dir: str | Path = field()
+    source: Annotated[str, OneOf(SOURCES)] = "auto"
+    path: str | Path | None = None
+    edges: Annotated[str, OneOf(EDGES)] = "entities"
+    document_length: PositiveInt | None = None
+    hypernyms: str | Path | None = None
+    vocabulary_size: Annotated[int, Range(len(SPECIAL) + 1)] = SIZE
+    question_seed: NonNegativeInt = 0
+    eval_batch_size = 64
+
+    def load(self) -> ReadingCorpus:
+        return load_cloze(
+            self.data_dir,
+            source=self.source,
+            path=self.path,
+            edges=self.edges,
+            document_length=self.document_length,
+            hypernyms=self.hypernyms,
+            vocabulary_size=self.vocabulary_size,
+            seed=self.question_seed,
+        )
 
 
 class ClozeTask(CorpusReadingTask):
@@ -24,50 +62,11 @@ class ClozeTask(CorpusReadingTask):
 
     Args:
         model: makes the model from the sizes of the task and the readout.
-        data_dir, source, path, edges, document_length, hypernyms, vocabulary_size: see
-            `gyral.applications.reading.data.cloze.load_cloze`.
-        question_seed: seed of the questions from highlights or of generated questions.
-        batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
+        **options: see `ClozeData`, and `gyral.tasks.base.SequenceTask` for optimizer, scheduler, monitor, mode,
+            overfit, prefetch.
 
     Raises:
         UserError: an option is out of bounds; the data is missing or cannot be used.
     """
 
-    small: ClassVar = {"source": "generated", "document_length": 20}
-
-    def __init__(
-        self,
-        model: ModelFactory,
-        *,
-        data_dir: str | Path,
-        source: str = "auto",
-        path: str | Path | None = None,
-        edges: str = "entities",
-        document_length: int | None = None,
-        hypernyms: str | Path | None = None,
-        vocabulary_size: int = SIZE,
-        question_seed: int = 0,
-        batch_size: int = 32,
-        eval_batch_size: int = 64,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        corpus = load_cloze(
-            data_dir,
-            source=source,
-            path=path,
-            edges=edges,
-            document_length=document_length,
-            hypernyms=hypernyms,
-            vocabulary_size=vocabulary_size,
-            seed=check_integer("question_seed", question_seed, minimum=0),
-        )
-        super().__init__(
-            model,
-            corpus,
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            data_seed=data_seed,
-            **options,
-        )
+    data_class = ClozeData

@@ -1,7 +1,9 @@
 """Base class of reading tasks whose questions come from files of a corpus, prepared once."""
 
+from abc import abstractmethod
 from collections.abc import Collection
-from typing import Any
+from dataclasses import field
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +15,7 @@ from gyral.applications.reading.data.questions import ReadingBatch
 from gyral.applications.reading.tasks.base import ReadingData, ReadingMetrics, ReadingTask
 from gyral.core.measures import percentage
 from gyral.data.batching import IGNORED
-from gyral.tasks.base import ModelFactory
+from gyral.tasks.data_task import DataOptionsTask
 
 
 class MentionMetrics(ReadingMetrics):
@@ -50,7 +52,31 @@ class MentionMetrics(ReadingMetrics):
         self.most_mentioned.update((counts[:, 1:].argmax(dim=1) == batch.targets).float())
 
 
-class CorpusReadingTask(ReadingTask):
+class CorpusData(ReadingData):
+    """Questions of a corpus that is prepared once.
+
+    Args:
+        batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`.
+
+    Attributes:
+        corpus: the questions.
+        ignored: words whose mentions do not count for `most_mentioned`; see `MentionMetrics`.
+    """
+
+    ignored: ClassVar[Collection[str]] = ()
+
+    corpus: ReadingCorpus = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.corpus = self.load()
+        self.splits, self.vocabulary = self.corpus.splits, self.corpus.vocabulary
+
+    @abstractmethod
+    def load(self) -> ReadingCorpus:
+        """Return the corpus."""
+
+
+class CorpusReadingTask(DataOptionsTask[ReadingData], ReadingTask):
     """Questions about documents that mention the candidates, from a corpus that is prepared once.
 
     A question whose answer is not a candidate is left out in training and counts as wrong in evaluation. The baseline
@@ -59,10 +85,8 @@ class CorpusReadingTask(ReadingTask):
 
     Args:
         model: makes the model from the sizes of the task and the readout.
-        corpus: the questions.
-        ignored: words whose mentions do not count for `most_mentioned`; see `MentionMetrics`.
-        batch_size, eval_batch_size, data_seed: see `gyral.applications.reading.tasks.base.ReadingData`.
-        **options: see `gyral.tasks.base.SequenceTask`: optimizer, scheduler, monitor, mode, overfit, prefetch.
+        **options: those of `data_class`, a subclass of `CorpusData`, and see `gyral.tasks.base.SequenceTask`:
+            optimizer, scheduler, monitor, mode, overfit, prefetch.
     """
 
     measures = (
@@ -72,37 +96,19 @@ class CorpusReadingTask(ReadingTask):
         percentage("most_mentioned", "most mentioned candidate", at_end=True),
     )
 
-    def __init__(
-        self,
-        model: ModelFactory,
-        corpus: ReadingCorpus,
-        *,
-        batch_size: int,
-        eval_batch_size: int,
-        data_seed: int,
-        ignored: Collection[str] = (),
-        **options: Any,
-    ) -> None:
-        self.corpus = corpus
-        index = corpus.vocabulary.index
+    @classmethod
+    def arguments(cls, data: ReadingData) -> dict[str, Any]:
+        assert isinstance(data, CorpusData)
+        corpus, index = data.corpus, data.vocabulary.index
         candidates = max(int(questions.candidates.max(initial=1)) for questions in corpus.splits.values())
         test = corpus.splits["test"]
         counts = test.candidates[test.answers != IGNORED]
-        super().__init__(
-            model,
-            ReadingData(
-                corpus.splits,
-                corpus.vocabulary,
-                batch_size=batch_size,
-                eval_batch_size=eval_batch_size,
-                data_seed=data_seed,
-            ),
-            name=corpus.name,
-            baseline=float(np.log(counts).mean()) if len(counts) else 0.0,
-            output_size=candidates,
-            in_document=True,
-            edge_types=test.edge_types,
-            substitute=corpus.substitute,
-            metrics=MentionMetrics(candidates, [index[word] for word in ignored if word in index]),
-            **options,
-        )
+        return {
+            "name": corpus.name,
+            "baseline": float(np.log(counts).mean()) if len(counts) else 0.0,
+            "output_size": candidates,
+            "in_document": True,
+            "edge_types": test.edge_types,
+            "substitute": corpus.substitute,
+            "metrics": MentionMetrics(candidates, [index[word] for word in data.ignored if word in index]),
+        }
