@@ -13,7 +13,7 @@ from gyral.cells.lstm import BEYOND_KERNELS, LSTMCell
 from gyral.cells.memory import Locations, MemoryCell
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError
-from gyral.core.options import FiniteFloat, NonNegativeInt, OneOf, PositiveInt, derived
+from gyral.core.options import FiniteFloat, OneOf, PositiveInt, derived
 from gyral.ops import lie_access
 from gyral.ops.compiler import is_traced
 from gyral.ops.lie_access import read
@@ -131,7 +131,7 @@ class LANTMCell(MemoryCell):
     read_first: bool = False
     write_gate_bias: FiniteFloat = -10.0
     capacity: PositiveInt = derived(default=None)
-    forget: NonNegativeInt = derived(default=None)
+    forget: int = derived(default=None)
 
     def check(self) -> None:
         super().check()

@@ -14,7 +14,7 @@ from gyral.cells.layer_norm import LayerNorms
 from gyral.cells.subcell import SubCellMixin
 from gyral.cells.torch_layer import TorchLayerCell
 from gyral.core.checks import check_integer
-from gyral.core.options import NonNegativeInt, OneOf, Probability
+from gyral.core.options import OneOf, Probability
 from gyral.ops.dropout import zoneout as apply_zoneout
 from gyral.ops.fast_slow import SubCell
 
@@ -91,7 +91,7 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
         hidden: Tensor
         cell: Tensor
 
-    proj_size: NonNegativeInt = 0
+    proj_size: int = 0
     peepholes: bool = False
     zoneout_cell: Probability = 0.0
     initialization: Annotated[str, OneOf(INITIALIZATIONS)] = "torch"

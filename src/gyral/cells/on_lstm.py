@@ -12,7 +12,7 @@ from gyral.cells.heads import share
 from gyral.cells.initialization import AUTHORS, uniform_
 from gyral.cells.layer_norm import LayerNorms
 from gyral.core.checks import check_integer
-from gyral.core.options import OneOf, PositiveFloat, PositiveInt, Range, derived
+from gyral.core.options import OneOf, PositiveFloat, Range, derived
 from gyral.ops import gated
 
 CHUNK = 10  # units, by default
@@ -58,7 +58,7 @@ class ONLSTMCell(RegularizedCell):
         cell: Tensor
 
     hidden_size: Annotated[int, Range(2)] = field(kw_only=False)
-    chunk_size: PositiveInt = derived(default=None)
+    chunk_size: int = derived(default=None)
     layer_norm: bool = False
     layer_norm_eps: PositiveFloat = 1e-5
     initialization: Annotated[str, OneOf(AUTHORS)] = "default"

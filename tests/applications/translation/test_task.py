@@ -114,7 +114,7 @@ def three_steps(config: DictConfig) -> None:
     config.model.embedding_size = 32
     for side in (config.model.encoder, config.model.decoder):
         side.hidden_size = 32
-        side.update({"heads": min(side.heads, 32)} if "heads" in side else {})
+        side.update({"heads": min(side.heads, 32)} if side.get("heads") else {})
     built = build.build_task(config)
     optimizer = torch.optim.Adam(built.parameters())
     built.data.trainer = SimpleNamespace(max_steps=3, accumulate_grad_batches=1)
