@@ -148,8 +148,8 @@ def test_many_and_long_overrides_still_give_each_job_a_directory(
     [
         (
             ["model=rum,lstm", "model.cell.lambd=1", "seed=1,2"],
-            "model.cell.lambd=1: model=lstm has no such option (job 3 of 4); it has hidden_size, bias, proj_size,"
-            " peepholes, layer_norm, layer_norm_eps, zoneout, zoneout_cell, recurrent_dropout, initialization."
+            "model.cell.lambd=1: model=lstm has no such option (job 3 of 4); it has hidden_size, proj_size,"
+            " peepholes, zoneout_cell, initialization, bias, layer_norm, layer_norm_eps, zoneout, recurrent_dropout."
             " Write model=rum_associative,lstm instead",
         ),
         (

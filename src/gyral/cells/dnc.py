@@ -56,7 +56,6 @@ class DNCCell(SlotMemoryCell):
     rows [k^r of all read heads; β^r; k^w; β^w; e; v; f; g^a; g^w; π of all read heads], as in the paper, and a bias.
 
     Args:
-        slots: C ≥ 1.
         read_heads: R ≥ 1. There is one write head.
         equations: "paper", or "code", for which there is no kernel: a loop in PyTorch runs it.
 

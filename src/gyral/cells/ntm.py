@@ -53,7 +53,6 @@ class NTMCell(SlotMemoryCell):
             `gyral.cells.feedforward.Feedforward`; None: `LSTMCell`.
         slots: C ≥ 1, 128 in the paper.
         width: W ≥ 1, 20 in the paper.
-        read_heads: Number of read heads, ≥ 1.
         write_heads: Number of write heads, ≥ 1.
         max_shift: Shifts are from −max_shift to max_shift, ≥ 0.
         initial_memory: M_0: "constant" is 1e-6 everywhere, the best in the comparison of Collier and Beel (2018);

@@ -7,6 +7,7 @@ the stubs when Gyral is installed from its source, and so does `python -m gyral.
 import ast
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from textwrap import indent
 
@@ -115,11 +116,25 @@ def _attribute(
 
 
 class _Plain(ast.NodeTransformer):
-    """Leaves out the ranges of annotations: `int` for `Annotated[int, Range(2)]`."""
+    """Leaves out the ranges of annotations: `int` for `Annotated[int, Range(2)]` and for `PositiveInt`."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Name(_annotated_kinds().get(node.id, node.id))
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         is_annotated = isinstance(node.value, ast.Name) and node.value.id == "Annotated"
         return node.slice.elts[0] if is_annotated and isinstance(node.slice, ast.Tuple) else node
+
+
+@cache
+def _annotated_kinds() -> dict[str, str]:
+    """Return the plain types of the names that `gyral.core.options` has for annotations with a range."""
+    found = {}
+    for node in ast.parse((PACKAGE / "core" / "options.py").read_text(encoding="utf-8")).body:
+        match node:
+            case ast.Assign([ast.Name(name)], ast.Subscript(ast.Name("Annotated"), ast.Tuple([ast.Name(kind), *_]))):
+                found[name] = kind
+    return found
 
 
 def _names(arguments: ast.arguments) -> list[str]:
