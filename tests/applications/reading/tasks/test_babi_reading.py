@@ -30,7 +30,7 @@ def test_a_story_of_task_2_is_drawn_as_in_the_module() -> None:
     task = made()
     batch = task.data.splits["test"].batch(np.array([0]))
     drawn = task.render(batch, batch.targets).splitlines()
-    asked = next(questions(task.babi.splits["test"]))
+    asked = next(questions(task.data.babi.splits["test"]))
     assert drawn[0].endswith(" | " + " ".join(asked.words).lower())
     assert drawn[1:] == [f"target      {asked.answer}", f"prediction  {asked.answer}"]
 
@@ -40,7 +40,7 @@ def test_answers_of_the_story_are_found_by_attention_and_others_are_classes(monk
     assert isinstance(task.model.readout, AttentionSum)
     batch = task.data.splits["test"].batch(np.arange(5))
     assert all((row == target + 1).any() for row, target in zip(batch.mentions, batch.targets, strict=True))
-    assert task.classes == task.babi.classes
+    assert task.classes == task.data.babi.classes
     monkeypatch.setattr("gyral.applications.reading.tasks.babi_reading.answers_in_stories", lambda *_: False)
     assert isinstance(made().model.readout, AttentionClassifier)
 
@@ -70,11 +70,11 @@ def test_without_a_release_stories_are_generated_with_a_warning(
 def test_a_mix_has_both_worlds_and_its_size_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         mixed = made(task="babi_mix")
-    found = [len(asked.story) for split in mixed.babi.splits.values() for asked in questions(split)]
+    found = [len(asked.story) for split in mixed.data.babi.splits.values() for asked in questions(split)]
     expected = f"{sum(found) / len(found):.0f} sentences a mix on average, at most {max(found)}; "
     assert f"generated-mix: {expected}" in caplog.text
     assert len(mixed.classes or ()) == 2 * len(made().classes or ())
-    assert made(task="babi_mix", mix_seed=1).babi.splits != mixed.babi.splits
+    assert made(task="babi_mix", mix_seed=1).data.babi.splits != mixed.data.babi.splits
 
 
 def test_evaluating_a_run_reproduces_its_results(with_edges: Run, tmp_path: Path) -> None:
