@@ -94,7 +94,7 @@ def test_rwkv_7_erases_what_a_key_read_before_the_decay(backend: str) -> None:
     _, (before,) = run(cell, backend, inputs[:1])
     _, (after,) = run(cell, backend, inputs)
     found = cell.mixed(*(cell.project(inputs[time]).values for time in (1, 0)))
-    heads = [part.unflatten(-1, (2, 4)) for part in (found.k * cell.k_k, cell.keys(found), found.v, found.rate)]
+    heads = [part.unflatten(-1, (2, 4)) for part in (found.k * cell.k_k, found.written, found.v, found.rate)]
     key, k, v, rate = heads[0] / heads[0].norm(dim=-1, keepdim=True), *heads[1:]
     erased = torch.einsum("bhkv,bhk->bhv", before.memory, key)
     expected = found.decay.exp().unflatten(-1, (2, 4)).unsqueeze(-1) * before.memory

@@ -12,7 +12,7 @@ from gyral.cells.initialization import AUTHORS, draw_step_sizes_, draw_wide
 from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear, rms_norm
 from gyral.core.options import OneOf, PositiveInt, Range, derived
 from gyral.ops.autograd import outside_autocast
-from gyral.ops.delta import to_unit
+from gyral.ops.delta.naive import EPSILON
 
 DEVIATION = 0.02  # of the initial weights in the published models
 LARGEST_RATE = 16.0
@@ -58,9 +58,11 @@ class DeltaRuleCell(LinearAttentionCell):
 
     Attributes:
         micro_steps: n.
+        precise_gate: Whether the rows of the gate are in one product with those of rates and decay, in float32.
     """
 
     micro_steps = 1
+    precise_gate = False
 
     heads: PositiveInt = 4
     key_size: PositiveInt = derived(default=None)
@@ -100,13 +102,17 @@ class DeltaRuleCell(LinearAttentionCell):
                     parameter.normal_(std=DEVIATION)
 
     def project(self, inputs: Tensor) -> Projected:
-        precise = sum(self.rows.values()) - self.rows["gate"]
-        weights = self.weight_ih.split([self.channels, self.rows["gate"], precise])
+        plain = 0 if self.precise_gate else self.rows["gate"]
+        precise = {name: count for name, count in self.rows.items() if self.precise_gate or name != "gate"}
+        weights = self.weight_ih.split([self.channels, plain, sum(precise.values())])
         # each in one product: parts of a larger one would be copied
-        values, gate = (linear(inputs, weight) for weight in weights[:2])
-        found = self.wide_linear(inputs, weights[2]).split(list(self.rows.values())[1:], dim=-1)
+        values = linear(inputs, weights[0])
+        found = self.wide_linear(inputs, weights[2]).split(list(precise.values()), dim=-1)
+        rows = dict(zip(precise, found, strict=True))
+        if plain:
+            rows["gate"] = linear(inputs, weights[1]).to(self.wide)
         with outside_autocast(inputs.device):
-            return Projected(values, *self.rates(dict(zip(self.rows, (gate.to(self.wide), *found), strict=True))))
+            return Projected(values, *self.rates(rows))
 
     def to_erase(self, logits: Tensor) -> Tensor:
         """Return the rates of erasing for their logits."""
@@ -124,8 +130,11 @@ class DeltaRuleCell(LinearAttentionCell):
         _, erase, write, decay, _ = projected
         if erase.dim() < k.dim():
             return Operands(q, k, v, decay, erase, write, unit=True)
-        q, k = to_unit(q.to(self.wide)) * self.key_size**-0.5, to_unit(k.to(self.wide))
-        return Operands(q, k, write * v, decay, erase * k)
+        # with the mean of the squares in place of their sum, unit vectors are √K times as long
+        size, eps = self.key_size, EPSILON / self.key_size
+        q, k = (F.rms_norm(each.to(self.wide), (size,), eps=eps) for each in (q, k))
+        k = k * size**-0.5
+        return Operands(q / size, k, write * v, decay, erase * k)
 
     def read(self, outputs: Tensor, projected: Projected, values: tuple[Tensor, ...]) -> Tensor:
         found = rms_norm(outputs, self.weight_norm).flatten(-2)

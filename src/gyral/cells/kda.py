@@ -31,6 +31,7 @@ class ChannelDecayCell(DeltaRuleCell):
     """
 
     no_decay_parameters = ("A_log", "bias_dt")
+    precise_gate = True  # it is of a low rank
 
     rank: PositiveInt = derived(default=None)
     decay_bound: Annotated[float, Range(above=0)] | None = None

@@ -26,11 +26,12 @@ class Projected(NamedTuple):
 
 
 class Mixed(NamedTuple):
-    """What x_t and x_{t−1} determine: r_t, γ_t, k_t before its change, v_t, a_t and g_t, each (…, H V)."""
+    """What x_t and x_{t−1} determine: r_t, γ_t, k_t before and after its change, v_t, a_t and g_t, each (…, H V)."""
 
     r: Tensor
     decay: Tensor
     k: Tensor
+    written: Tensor
     v: Tensor
     rate: Tensor
     gate: Tensor
@@ -155,41 +156,38 @@ class RWKV7Cell(LinearAttentionCell):
 
     def mixed(self, inputs: Tensor, previous: Tensor) -> Mixed:
         """Return everything that x_t and x_{t−1} (…, H V) determine."""
-        r, w, k, v, a, g = (inputs + mix * (previous - inputs) for mix in self.mix.unbind(0))
+        mix = self.mix.view(len(self.mix), *[1] * (inputs.dim() - 1), self.width)
+        r, w, k, v, a, g = torch.addcmul(inputs, mix, previous - inputs).unbind(0)
         decay = self.wide_linear(torch.tanh(self.wide_linear(w, self.weight_w1)), self.weight_w2, self.bias_w)
-        rate = linear(linear(a, self.weight_a1), self.weight_a2, self.bias_a)
+        rate = torch.sigmoid(linear(linear(a, self.weight_a1), self.weight_a2, self.bias_a))
+        k = linear(k, self.weight_k)
         return Mixed(
             r=linear(r, self.weight_r),
             decay=-math.exp(-0.5) * torch.sigmoid(decay),
-            k=linear(k, self.weight_k),
+            k=k,
+            written=torch.lerp(k, k * rate, self.k_a),
             v=linear(v, self.weight_v),
-            rate=torch.sigmoid(rate),
+            rate=rate,
             gate=linear(torch.sigmoid(linear(g, self.weight_g1)), self.weight_g2),
         )
 
-    def keys(self, values: Mixed) -> Tensor:
-        """Return k (…, H V) after its change."""
-        return values.k * (1 + (values.rate - 1) * self.k_a)
-
     def operands(self, projected: Projected, values: Mixed) -> Operands:
-        written, erased = self.keys(values), values.k * self.k_k
-        parts = values.r, written, values.v, values.decay, values.rate, erased
+        parts = values.r, values.written, values.v, values.decay, values.rate, values.k * self.k_k
         r, k, v, decay, rate, erased = (part.unflatten(-1, (self.heads, self.value_size)) for part in parts)
         unit = F.normalize(erased, dim=-1)
         # two micro-steps: the first erases, the second writes. The operator reads the memory after the decay
-        erase = torch.stack((unit * torch.exp(-decay), torch.zeros_like(unit)), dim=-3)
+        zeros = torch.zeros_like(unit)
         return Operands(
             q=r,
             k=torch.stack((rate * unit, k), dim=-3),
-            v=torch.stack((torch.zeros_like(v), v), dim=-3),
+            v=torch.stack((zeros.to(v.dtype), v), dim=-3),
             decay=decay,
-            erase=erase,
+            erase=torch.stack((unit * torch.exp(-decay), zeros), dim=-3),
         )
 
     def read(self, outputs: Tensor, projected: Projected, values: Mixed) -> Tensor:
-        r, k, v = (
-            part.unflatten(-1, (self.heads, self.value_size)) for part in (values.r, self.keys(values), values.v)
-        )
-        normed = F.layer_norm(outputs, (self.value_size,), eps=EPSILON).flatten(-2) * self.weight_norm + self.bias_norm
-        current = (r * k * self.r_k).sum(-1, keepdim=True) * v
-        return (normed + current.flatten(-2)) * values.gate
+        r, k, v = (part.unflatten(-1, (self.heads, self.value_size)) for part in (values.r, values.written, values.v))
+        normal = F.layer_norm(outputs, (self.value_size,), eps=EPSILON).flatten(-2)
+        normal = torch.addcmul(self.bias_norm, normal, self.weight_norm).unflatten(-1, r.shape[-2:])
+        current = (r * k * self.r_k).sum(-1, keepdim=True)
+        return torch.addcmul(normal, current, v).flatten(-2) * values.gate
