@@ -134,10 +134,9 @@ def differentiate_values(
 ):
     """Write the gradients of the values of a chunk and their rates, and of what is made of pairs.
 
-    `grad_pairs` become the gradients of products of queries with keys, and of vectors of erasing with keys, each
-    followed by its transpose (C, C). These are products of their own: on Hopper GPUs some versions of Triton transpose
-    results of products wrongly. `of_pairs` (C,) become parts of the gradients of γ of a memory. `unreached` (C,)
-    becomes 0 at the micro-steps whose gradients are not finite, else 1.
+    `grad_pairs` become the gradients of products of queries with keys, and of vectors of erasing with keys, (C, C).
+    `of_pairs` (C,) become parts of the gradients of γ of a memory. `unreached` (C,) becomes 0 at the micro-steps whose
+    gradients are not finite, else 1.
     """
     items = rows * config.heads
     c = load_chunk(tl.program_id(0) // items, tl.program_id(0) % items, steps, rows, lengths, starts, config)
@@ -147,22 +146,20 @@ def differentiate_values(
     if starts is not None:
         same = same & (c.segment[:, None] == c.segment[None, :])
     until, before = same & (i[:, None] >= i[None, :]), same & (i[:, None] > i[None, :])
-    after, behind = same & (i[:, None] <= i[None, :]), same & (i[:, None] < i[None, :])  # transposed
     row = c.at * size + i
     square = row[:, None] * size + i[None, :]
     turned = (c.at * size + i[None, :]) * size + i[:, None]
     da = zeros(size, size)
-    da_turned, dl, dl_turned = da, da, da
+    dl = da
     dw = i * 0.0
     bad = i * 0
     if config.erase != "none":
-        m, m_turned = tl.load(inverse + square), tl.load(inverse + turned)
+        m_turned = tl.load(inverse + turned)
     rates = dw
     if config.writes:
         rates = load_rates(write, c, config.heads, c.head)
     for first in range(0, config.value_size, config.block_value):
         column = first + tl.arange(0, config.block_value)
-        u = cleaned(load_rows(solved, row * config.padded_value, i >= 0, column, config.value_size))
         u_turned = cleaned(load_columns(solved, row * config.padded_value, i >= 0, column, config.value_size))
         dx = load_rows(grad_solved, row * config.padded_value, i >= 0, column, config.value_size)
         is_bad = tl.max(1 - is_number(dx).to(tl.int32), axis=1)
@@ -170,15 +167,10 @@ def differentiate_values(
         dx = cleaned(dx)
         if grad_outputs is not None:
             dy = cleaned(load_rows(grad_outputs, output_at(c, config), c.reads, column, config.value_size))
-            dy_turned = cleaned(load_columns(grad_outputs, output_at(c, config), c.reads, column, config.value_size))
             da = tl.dot(dy, u_turned, da, input_precision=config.precision)
-            da_turned = tl.dot(u, dy_turned, da_turned, input_precision=config.precision)
         if config.erase != "none":
-            dx_turned = cleaned(load_columns(grad_solved, row * config.padded_value, i >= 0, column, config.value_size))
             dx = tl.dot(m_turned, dx, input_precision=config.precision)
-            dx_turned = tl.dot(dx_turned, m, input_precision=config.precision)
             dl = tl.dot(-dx, u_turned, dl, input_precision=config.precision)
-            dl_turned = tl.dot(u, -dx_turned, dl_turned, input_precision=config.precision)
         if config.writes:
             values = cleaned(load_rows(v, value_at(c, config), c.valid, column, config.value_size))
             dw += tl.sum(dx * values, axis=1)
@@ -196,20 +188,13 @@ def differentiate_values(
         tl.store(of_pairs + row, tl.sum(tl.where(i[None, :] < i[:, None], pairs, 0.0), axis=1))
         high, low, high_turned, low_turned, _ = load_sums(decay, c, config)
         between = decays_between(high, low, high_turned, low_turned, until)
-        between_turned = decays_between(high_turned, low_turned, high, low, after)
-        da, da_turned, dl, dl_turned = (
-            da * between,
-            da_turned * between_turned,
-            dl * between,
-            dl_turned * between_turned,
-        )
-    matrices: tl.constexpr = 2 if config.erase == "none" else 4
+        da *= between
+        dl *= between
+    matrices: tl.constexpr = 1 if config.erase == "none" else 2
     at = grad_pairs + c.at * (matrices * size * size) + i[:, None] * size + i[None, :]
     tl.store(at, tl.where(until, da, 0.0))
-    tl.store(at + size * size, tl.where(after, da_turned, 0.0))
     if config.erase != "none":
-        tl.store(at + 2 * size * size, tl.where(before, dl, 0.0))
-        tl.store(at + 3 * size * size, tl.where(behind, dl_turned, 0.0))
+        tl.store(at + size * size, tl.where(before, dl, 0.0))
 
 
 @triton.jit(do_not_specialize=["stride", "steps", "rows"])
@@ -253,8 +238,10 @@ def differentiate_keys(
     is_micro = c.exists
     is_step = c.exists & (c.place % config.micro == 0)
     is_read = c.exists & (c.place % config.micro == config.micro - 1)
-    matrices: tl.constexpr = 2 if config.erase == "none" else 4
-    pairs_at = grad_pairs + c.at * (matrices * size * size) + i[:, None] * size + i[None, :]
+    matrices: tl.constexpr = 1 if config.erase == "none" else 2
+    grad_pairs += c.at * (matrices * size * size)
+    # loaded once more for the transpose: on Hopper GPUs some versions of Triton transpose results of products wrongly
+    pairs_at, turned_at = i[:, None] * size + i[None, :], i[None, :] * size + i[:, None]
     bad = 1 - tl.load(unreached + row)
     of_q, of_k = load_scales(q, k, c, config)
     erasing = of_k
@@ -297,7 +284,7 @@ def differentiate_keys(
         queries = cleaned(load_rows(q, query_at(c, config), c.reads, column, config.key_size) * of_q[:, None])
         vectors = cleaned(load_rows(k, key_at(c, config), c.valid, column, config.key_size)) * of_k[:, None]
         if config.erase != "none":
-            m_turned = tl.load(inverse + (c.at * size + i[None, :]) * size + i[:, None])
+            m_turned = tl.load(inverse + c.at * (size * size) + turned_at)
             dr = -tl.dot(m_turned, dr, input_precision=config.precision)
             r = cleaned(load_erasers(erase, vectors, erasing, c, column, config))
         if config.decay == "vector":
@@ -319,10 +306,10 @@ def differentiate_keys(
             of_readers += tl.sum(reads, axis=1)
             of_keys += tl.sum(remains, axis=1)
             of_memory += tl.sum(of_kept, axis=0)
-        da, da_turned = tl.load(pairs_at), tl.load(pairs_at + size * size)
-        dl, dl_turned = da, da
+        da = tl.load(grad_pairs + pairs_at)
+        dl = da
         if config.erase != "none":
-            dl, dl_turned = tl.load(pairs_at + 2 * size * size), tl.load(pairs_at + 3 * size * size)
+            dl = tl.load(grad_pairs + size * size + pairs_at)
         if config.decay == "vector":  # pairs of one step do not decay
             between = decays_of_channels(high, low, (i[:, None] > i[None, :]) & ~one_step)
             weighted = da[:, :, None] * between
@@ -342,13 +329,24 @@ def differentiate_keys(
             decay_at = (c.step * config.heads + c.head) * config.key_size
             dgamma = tl.where(c.decays[:, None], dgamma, 0.0)
             _store(grad_decay, decay_at, dgamma, bad, is_step, column, config.key_size)
-            da, da_turned = tl.where(one_step, da, 0.0), tl.where(one_step, da_turned, 0.0)
-            dl, dl_turned = tl.where(one_step, dl, 0.0), tl.where(one_step, dl_turned, 0.0)
-        dq = tl.dot(da, vectors, dq, input_precision=config.precision)
-        dk = tl.dot(da_turned, queries, dk, input_precision=config.precision)
-        if config.erase != "none":
-            dr = tl.dot(dl, vectors, dr, input_precision=config.precision)
-            dk = tl.dot(dl_turned, r, dk, input_precision=config.precision)
+            near = tl.where(one_step, da, 0.0)
+            if config.micro > 1:
+                dq += tl.sum(near[:, :, None] * vectors[None, :, :], axis=1)
+                dk += tl.sum(near[:, :, None] * queries[:, None, :], axis=0)
+                if config.erase != "none":
+                    near = tl.where(one_step, dl, 0.0)
+                    dr += tl.sum(near[:, :, None] * vectors[None, :, :], axis=1)
+                    dk += tl.sum(near[:, :, None] * r[:, None, :], axis=0)
+            else:  # of each micro-step with itself
+                alone = tl.sum(near, axis=1)[:, None]
+                dq += alone * vectors
+                dk += alone * queries
+        else:
+            dq = tl.dot(da, vectors, dq, input_precision=config.precision)
+            dk = tl.dot(tl.load(grad_pairs + turned_at), queries, dk, input_precision=config.precision)
+            if config.erase != "none":
+                dr = tl.dot(dl, vectors, dr, input_precision=config.precision)
+                dk = tl.dot(tl.load(grad_pairs + size * size + turned_at), r, dk, input_precision=config.precision)
         if config.erase == "rates":
             of_rates += tl.sum(dr * vectors, axis=1)
             dk += erasing[:, None] * dr

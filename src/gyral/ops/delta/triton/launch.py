@@ -165,7 +165,7 @@ def backward(
     stride = sum(numbers)
     shared = a.v.new_empty(heads, stride)
     parts = shared[0].split(numbers)
-    pairs = [new(2 if a.erase is None else 4, config.chunk, config.chunk), new(config.chunk)]
+    pairs = [new(1 if a.erase is None else 2, config.chunk, config.chunk), new(config.chunk)]
     pairs.append(new(config.chunk, dtype=torch.int32))
     given = [a.v, a.decay, a.write, a.lengths, starts, scratch.attention, scratch.system, scratch.inverse, solved]
     given += [grad_outputs, grad_solved, found["v"], found["write"], *pairs]
