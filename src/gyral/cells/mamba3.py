@@ -149,7 +149,7 @@ class Mamba3Cell(DeclaredCell):
             normed = rms_norm(part.unflatten(-1, shape), weight).transpose(-2, -3)  # (…, G, R, S)
             found.append(normed.repeat_interleave(self.heads // self.groups, -3))
         delta = F.softplus(delta + self.bias_dt.to(delta.dtype))
-        rate = torch.where(rate >= 0, 1 + rate, 1 / (1 - rate.clamp(max=0))).clamp(min=SMALLEST_RATE)
+        rate = ((1 + F.relu(rate)) / (1 - rate.clamp(max=0))).clamp(min=SMALLEST_RATE)
         turn = math.pi * torch.tanh(theta).unsqueeze(-2) * delta.unsqueeze(-1)
         b, c = found[0] + self.offset_b, found[1] + self.offset_c
         return Projected(u, gate, b, c, delta, -delta * rate, torch.sigmoid(now), turn)
@@ -162,12 +162,14 @@ class Mamba3Cell(DeclaredCell):
             b, c: Rotated, (…, H, R, S).
             key, value: B (…, H, R, S) and u (…, H, R, V) of the step before.
         """
-        now = (projected.now * projected.delta)[..., None, None] * projected.u
-        before = ((1 - projected.now) * projected.delta * torch.exp(projected.decay))[..., None, None] * value
+        now = projected.now * projected.delta
+        before = (projected.delta - now) * torch.exp(projected.decay)
+        write = torch.stack((before, now), dim=-2)  # (…, 2R, H)
+        write = write if self.rank == 1 else write.repeat_interleave(self.rank, -2)
         keys = torch.cat((key, b), dim=-2).transpose(-2, -3)  # (…, 2R, H, S)
-        values = torch.cat((before, now), dim=-2).transpose(-2, -3)
-        keys, values = self.spread(keys, -2), self.spread(values, -2)
-        return Operands(c.flatten(-3, -2), keys, values, self.spread(projected.decay, -1))
+        values = torch.cat((value, projected.u), dim=-2).transpose(-2, -3)
+        keys, values, write = self.spread(keys, -2), self.spread(values, -2), self.spread(write, -1)
+        return Operands(c.flatten(-3, -2), keys, values, self.spread(projected.decay, -1), write=write)
 
     def spread(self, tensor: Tensor, dim: int) -> Tensor:
         """Return R copies of each head, next to each other."""
@@ -185,7 +187,7 @@ class Mamba3Cell(DeclaredCell):
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
         angle = torch.remainder(state.angle.to(self.wide) + projected.turn, 2 * math.pi)
-        b, c = rotate(projected.b, angle), rotate(projected.c, angle)
+        b, c = rotate(torch.cat((projected.b, projected.c), dim=-2), angle).chunk(2, dim=-2)
         operands = self.combine(projected, b, c, state.key, state.value)
         read, memory = run_step(operands, self.spread(state.memory, 1))
         final = self.State(memory[:, :: self.rank], b, projected.u, angle)
@@ -196,7 +198,7 @@ class Mamba3Cell(DeclaredCell):
     ) -> tuple[Tensor, State]:
         projected = self.project(inputs)
         angle = add_up(projected.turn, state.angle, starts)
-        b, c = rotate(projected.b, angle), rotate(projected.c, angle)
+        b, c = rotate(torch.cat((projected.b, projected.c), dim=-2), angle).chunk(2, dim=-2)
         key, value = (
             shift(first.to(every.dtype), every) for first, every in ((state.key, b), (state.value, projected.u))
         )
