@@ -220,7 +220,7 @@ def test_slurm_gets_one_job_array_and_a_signal_before_the_time_limit(
     cluster.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "sweep")}}})
     assert cluster.begin() is None, "all jobs at once"
     jobs: list[Any] = [SimpleNamespace(directory=tmp_path / name) for name in ("one", "two", "three")]
-    assert [job.id for job in cluster.submit(jobs)] == ["42_0", "42_1", "42_2"]
+    assert [job.job_id for job in cluster.submit(jobs)] == ["42_0", "42_1", "42_2"]
     script = next((tmp_path / "sweep" / ".submitit").glob("*.sh"))
     for line in (
         "array=0-2%3",

@@ -29,7 +29,7 @@ from gyral.core.ranks import launched, refuse
 from gyral.core.signals import Interrupted
 from gyral.runs.directory import BUDGET, DONE, check_links, read_results
 from gyral.runs.measures import read_measures
-from gyral.runs.saved_files import read_yaml, write_yaml
+from gyral.runs.saved_files import write_yaml
 from gyral.sweeps import duration
 from gyral.sweeps.checks import is_group, refuse_values, wrong_values
 from gyral.sweeps.duration import Durations, describe_runs, finished_runs, unfinished_jobs, words_of
@@ -288,14 +288,6 @@ def best_values(trials: Iterable[FinishedJob], count: int) -> dict[tuple[str, ..
             cost = -trial.value if trial.job.config.task.mode == "max" else trial.value
             best[words[:count]] = min(best.get(words[:count], (math.inf, ())), (cost, words[count:-1]))
     return {own: values for own, (_, values) in best.items()}
-
-
-def read_plan(directory: Path) -> Any:
-    """Return the configuration of the last sweep in a directory; None if it does not exist or is damaged."""
-    try:
-        return read_yaml(directory / PLAN)
-    except UserError:
-        return None
 
 
 def describe_outcome(finished: FinishedJob) -> str:

@@ -37,11 +37,6 @@ def storage_for_jobs(url: str) -> Iterator[None]:
         os.environ.pop(STORAGE, None)
 
 
-def unusable(storage: str, error: Exception) -> OptionError:
-    """Return the error of a storage that cannot be read or written, for example because the disk is full."""
-    return OptionError("hydra.sweeper.storage", storage, f"cannot be used: {one_line(error.__cause__ or error)}")
-
-
 @contextmanager
 def storage_errors(storage: str) -> Iterator[None]:
     """Report errors of Optuna in one line. A database that somebody else has written makes it raise almost any."""
@@ -50,4 +45,5 @@ def storage_errors(storage: str) -> Iterator[None]:
     except (UserError, SweepError):
         raise
     except Exception as error:
-        raise unusable(storage, error) from error
+        reason = f"cannot be used: {one_line(error.__cause__ or error)}"
+        raise OptionError("hydra.sweeper.storage", storage, reason) from error

@@ -250,13 +250,19 @@ class SweepLauncher(Launcher):
 
 
 class ParallelLauncher(SweepLauncher):
-    """Base class of the launchers that run jobs in other processes, through an engine such as joblib."""
+    """Base class of the launchers that run jobs in other processes, through an engine such as joblib.
+
+    Attributes:
+        running: the running jobs by their handles.
+    """
+
+    running: dict[Any, SweepJob]
 
     def run(self, numbered: Iterable[tuple[int, Sequence[str]]]) -> Iterator[FinishedJob]:
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         setup_globals()
         jobs = (self.compose(number, overrides) for number, overrides in numbered)
-        running: dict[Any, SweepJob] = {}
+        self.running = {}
         with contextlib.ExitStack() as stack:
             stack.callback(self.end)
             capacity = self.begin()
@@ -265,7 +271,7 @@ class ParallelLauncher(SweepLauncher):
                 new: list[SweepJob] = []
                 while (
                     not request.asked
-                    and (capacity is None or len(running) + len(new) < capacity)
+                    and (capacity is None or len(self.running) + len(new) < capacity)
                     and (job := next(jobs, None))
                 ):
                     if (job.directory / DONE).is_file():  # no worker is needed to read its results
@@ -273,13 +279,13 @@ class ParallelLauncher(SweepLauncher):
                     else:
                         new.append(job)
                 if new:
-                    running.update(zip(self.submit(new), new, strict=True))
-                if not running:
+                    self.running.update(zip(self.submit(new), new, strict=True))
+                if not self.running:
                     break
-                for handle in self.wait(list(running)):
-                    job = running.pop(handle)
+                for handle in self.wait(list(self.running)):
+                    job = self.running.pop(handle)
                     try:
-                        finished = FinishedJob.of(job, self.result(handle))
+                        finished = FinishedJob.of(job, self.result(handle, job))
                     except Interrupted:
                         request.add(signal.SIGTERM)  # only the job has received it
                     except Exception as error:
@@ -320,7 +326,7 @@ class ParallelLauncher(SweepLauncher):
         """Wait until at least one job has ended; return the handles of those that have."""
 
     @abstractmethod
-    def result(self, handle: Any) -> JobReturn:
+    def result(self, handle: Any, job: SweepJob) -> JobReturn:
         """Return the return value of a job, or raise the error that ended its process."""
 
     @abstractmethod

@@ -168,7 +168,7 @@ class Joblib(ParallelLauncher):
     def wait(self, handles: list[Any]) -> list[Any]:
         return list(futures.wait(handles, return_when=futures.FIRST_COMPLETED).done)
 
-    def result(self, handle: Any) -> JobReturn:
+    def result(self, handle: Any, job: SweepJob) -> JobReturn:
         worker = self.workers.pop(handle)
         self.idle.append(worker)
         return handle.result()

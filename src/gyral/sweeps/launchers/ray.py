@@ -48,7 +48,6 @@ class Ray(ParallelLauncher):
 
     def begin(self) -> int:
         self.ray = import_extra("ray", "launcher=ray", "ray")
-        self.running: set[Any] = set()
         add_to_python_path()
         options: dict[str, Any] = {"address": self.address}
         if self.address is None:
@@ -85,9 +84,7 @@ class Ray(ParallelLauncher):
 
     def submit(self, jobs: list[SweepJob]) -> list[Any]:
         variables = {name: value for name, value in os.environ.items() if name.startswith(VARIABLES)}
-        handles = [self.remote.remote(job, variables) for job in jobs]
-        self.running.update(handles)
-        return handles
+        return [self.remote.remote(job, variables) for job in jobs]
 
     def wait(self, handles: list[Any]) -> list[Any]:
         while not (ended := self.ray.wait(handles, timeout=POLL)[0]):
@@ -96,8 +93,7 @@ class Ray(ParallelLauncher):
                     self.ray.cancel(handle, force=True)
         return ended
 
-    def result(self, handle: Any) -> JobReturn:
-        self.running.remove(handle)
+    def result(self, handle: Any, job: SweepJob) -> JobReturn:
         errors = self.ray.exceptions
         try:
             return self.ray.get(handle)

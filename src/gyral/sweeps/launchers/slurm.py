@@ -8,8 +8,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,33 +110,6 @@ def must_requeue(environment: Any, received: Sequence[int]) -> bool | None:
     return None  # else the signal was not SLURM's
 
 
-@dataclass(frozen=True, eq=False)
-class SubmittedJob:
-    """A job of the sweep that was submitted.
-
-    Attributes:
-        job: the job.
-        id: its id in SLURM, such as 42, or 42_7 in an array.
-        paths: submitit's paths of its files.
-        process: submitit's object of a job that runs on this machine, with cluster=local.
-    """
-
-    job: SweepJob
-    id: str
-    paths: Any
-    process: Any = None
-
-    def last_line(self) -> str:
-        """Return the last line of the job's standard error stream, or the last one that begins with "error: "."""
-        try:
-            text = self.paths.stderr.read_text(encoding="utf-8", errors="replace")
-            lines = [line.strip() for line in text.splitlines()]
-        except OSError:
-            return ""
-        errors = [line for line in lines if line.startswith(ERROR)]
-        return printable((errors or [line for line in lines if line] or [""])[-1])
-
-
 class Slurm(ParallelLauncher):
     """Runs jobs on a SLURM cluster, which submitit submits as an array.
 
@@ -182,9 +154,8 @@ class Slurm(ParallelLauncher):
             self.executor.update_parameters(**own)
         except (AssertionError, RuntimeError, NameError, TypeError, ValueError) as error:
             raise UserError(f"launcher=slurm: {' '.join(str(error).split())}") from None
-        self.running: list[SubmittedJob] = []
         self.ids = read_ids(self.folder / IDS)
-        self._absent: set[SubmittedJob] = set()  # from the queue, when it was last looked at
+        self._absent: set[Any] = set()  # from the queue, when it was last looked at
         self._warnings: set[str] = set()
         return self._share_this_machine() if self.cluster == "local" else self.n_jobs
 
@@ -196,22 +167,19 @@ class Slurm(ParallelLauncher):
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // n_jobs)))
         return n_jobs
 
-    def submit(self, jobs: list[SweepJob]) -> list[SubmittedJob]:
+    def submit(self, jobs: list[SweepJob]) -> list[Any]:
         queued = self._still_queued()
-        known = [self._handle(job, queued[str(job.directory)]) for job in jobs if str(job.directory) in queued]
+        known = {name: self.submitit.SlurmJob(self.folder, queued[name]) for name in names_of(jobs) if name in queued}
         if known:
             log.info("Still running: %s", summary(known))
-        new = [job for job in jobs if str(job.directory) not in queued]
+        new = [job for job in jobs if str(job.directory) not in known]
         if new:
-            processes = self._submit(new)
-            added = [self._handle(job, process.job_id, process) for job, process in zip(new, processes, strict=True)]
-            self.ids |= {str(handle.job.directory): handle.id for handle in added}
+            added = dict(zip(names_of(new), self._submit(new), strict=True))
+            self.ids |= {name: process.job_id for name, process in added.items()}
             write_atomically(self.folder / IDS, to_json(self.ids, 2) + "\n")
             log.info("Submitted: %s", summary(added))
-            known += added
-        self.running += known
-        handles = {handle.job.directory: handle for handle in known}
-        return [handles[job.directory] for job in jobs]
+            known |= added
+        return [known[name] for name in names_of(jobs)]
 
     def _submit(self, jobs: list[SweepJob]) -> list[Any]:
         errors = self.submitit.core.utils
@@ -234,26 +202,24 @@ class Slurm(ParallelLauncher):
             raise UserError(f"launcher=slurm: {error}") from None
         return {directory: number for directory, number in self.ids.items() if number in queue}
 
-    def _handle(self, job: SweepJob, number: str, process: Any = None) -> SubmittedJob:
-        return SubmittedJob(job, number, self.submitit.core.utils.JobPaths(self.folder, number, 0), process)
-
     def wait(self, handles: list[Any]) -> list[Any]:
         while not (ended := self._ended(handles)):
             time.sleep(POLL if self.cluster == "local" else POLL_SLURM)
         return ended
 
-    def _ended(self, handles: list[SubmittedJob]) -> list[SubmittedJob]:
+    def _ended(self, handles: list[Any]) -> list[Any]:
         if self.cluster == "local":
-            return [handle for handle in handles if handle.process.done()]
+            return [handle for handle in handles if handle.done()]
         try:
             queue = slurm_queue.read_queue()
         except OSError as error:
             self._warn(f"SLURM does not answer ({error}); the jobs are looked for again")
             return []
-        self._check_requests({handle.id: queue[handle.id] for handle in handles if handle.id in queue})
+        self._check_requests({handle.job_id: queue[handle.job_id] for handle in handles if handle.job_id in queue})
         # twice, because a file of another node may appear later than the job disappears
-        absent = {handle for handle in handles if handle.id not in queue}
-        ended = [handle for handle in absent if handle in self._absent or (handle.job.directory / DONE).is_file()]
+        absent = {handle for handle in handles if handle.job_id not in queue}
+        is_done = {handle: (self.running[handle].directory / DONE).is_file() for handle in absent}
+        ended = [handle for handle in absent if handle in self._absent or is_done[handle]]
         self._absent = absent
         return ended
 
@@ -281,25 +247,24 @@ class Slurm(ParallelLauncher):
             self._warnings.add(message)
             log.warning(message)
 
-    def result(self, handle: Any) -> JobReturn:
-        self.running.remove(handle)
-        directory = handle.job.directory
+    def result(self, handle: Any, job: SweepJob) -> JobReturn:
+        directory = job.directory
         if (directory / DONE).is_file():
-            return execute(handle.job, quiet=True)
-        state, status = ("UNKNOWN", 0) if self.cluster == "local" else slurm_queue.ending(handle.id)
-        line = handle.last_line()
+            return execute(job, quiet=True)
+        state, status = ("UNKNOWN", 0) if self.cluster == "local" else slurm_queue.ending(handle.job_id)
+        line = last_line(self.submitit.core.utils.JobPaths(self.folder, handle.job_id, 0).stderr)
         if state not in STATES and line.startswith(ERROR):  # the job itself has failed
             error = JobError(f"{directory}: {line.removeprefix(ERROR)}")
-            return JobReturn(handle.job.overrides, status=JobStatus.FAILED, _return_value=error)
+            return JobReturn(job.overrides, status=JobStatus.FAILED, _return_value=error)
         ending = describe_ending(state, status)
-        raise JobError(f"{directory}: the job {handle.id} {ending}" + (f": {line}" if line else ""))
+        raise JobError(f"{directory}: the job {handle.job_id} {ending}" + (f": {line}" if line else ""))
 
     def stop(self, at_once: bool) -> None:
         if self.cluster == "local":
             for handle in self.running:
-                handle.process.cancel(check=False)
+                handle.cancel(check=False)
             return
-        ids = sorted({handle.id.partition("_")[0] for handle in self.running}, key=int)
+        ids = sorted({handle.job_id.partition("_")[0] for handle in self.running}, key=int)
         print("\nThe jobs continue. To collect their results, repeat the command.", file=sys.stderr)
         if ids:
             print(f"To cancel them: scancel {' '.join(ids)}", file=sys.stderr, flush=True)
@@ -329,7 +294,22 @@ def read_ids(path: Path) -> dict[str, str]:
     return {directory: number for directory, number in ids.items() if re.fullmatch(r"\d+(_\d+)?", number)}
 
 
-def summary(handles: list[SubmittedJob]) -> str:
+def last_line(path: Path) -> str:
+    """Return the last line of what a job has printed to standard error, or the last one that begins with "error: "."""
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+    except OSError:
+        return ""
+    errors = [line for line in lines if line.startswith(ERROR)]
+    return printable((errors or [line for line in lines if line] or [""])[-1])
+
+
+def names_of(jobs: list[SweepJob]) -> list[str]:
+    """Return the run directories of jobs."""
+    return [str(job.directory) for job in jobs]
+
+
+def summary(handles: Mapping[str, Any]) -> str:
     """Return the ids of jobs as text, the jobs of an array as one: "3 jobs of 42, 45"."""
-    arrays = Counter(handle.id.partition("_")[0] for handle in handles)
+    arrays = Counter(handle.job_id.partition("_")[0] for handle in handles.values())
     return ", ".join(number if count == 1 else f"{count} jobs of {number}" for number, count in arrays.items())
