@@ -2,6 +2,9 @@
 
 A search marks each trial that it runs and renews the mark. A trial whose mark is not renewed goes back to the queue of
 the study, from which Optuna gives each trial to one search only. Nothing depends on the clocks of several machines.
+
+Optuna's own heartbeat does not serve here: a trial that it retries has another number, and so another run directory,
+and it never retries a trial whose search has ended before the first heartbeat.
 """
 
 import itertools

@@ -1,4 +1,7 @@
-"""What SLURM's commands say of jobs: squeue of those that wait or run, scontrol and sacct of those that have ended."""
+"""What SLURM's commands say of jobs: squeue of those that wait or run, scontrol and sacct of those that have ended.
+
+submitit asks sacct alone, which knows nothing on a cluster without accounting.
+"""
 
 import contextlib
 import getpass
