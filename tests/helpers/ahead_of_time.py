@@ -112,6 +112,29 @@ class GatesCase(NamedTuple):
         return f"heads={self.heads} masked={self.masked}"
 
 
+class DeltaCase(NamedTuple):
+    """Arguments that make the delta rule launch its kernels.
+
+    Attributes:
+        decay: "none", "scalar" or "vector".
+        erase: "none", "rates" or "vectors".
+        size: K and V.
+        masked: Whether there are lengths and resets.
+        cards: Compute capabilities for which it is compiled.
+        kernels: How many they are, forward and backward; of the first one, which both launch, that of backward counts.
+    """
+
+    decay: str
+    erase: str
+    size: int
+    masked: bool = False
+    cards: tuple[int, ...] = (HOPPER,)
+    kernels: int = 6
+
+    def __str__(self) -> str:
+        return f"decay={self.decay} erase={self.erase} size={self.size} masked={self.masked}"
+
+
 class Family(NamedTuple):
     """Kernels that a module launches.
 
@@ -283,6 +306,30 @@ def launch_rotations(case: RotationCase) -> None:
     launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
 
 
+def launch_delta(case: DeltaCase) -> None:
+    """Launch the kernels of the delta rule, forward and backward."""
+    import torch
+
+    from gyral.ops.delta import delta_scan
+    from gyral.ops.delta.triton import launch
+
+    steps, batch, heads, size, zeros = STEPS, 2, 2, case.size, torch.zeros
+    keys = zeros(steps, batch, 1, heads, size)
+    options: dict[str, Any] = {"unit": case.erase == "rates"}
+    if case.decay != "none":
+        options["decay"] = zeros(steps, batch, heads, *([size] if case.decay == "vector" else []))
+    if case.erase != "none":
+        options["erase"] = keys if case.erase == "vectors" else zeros(steps, batch, 1, heads)
+    if case.erase == "rates":
+        options["write"] = zeros(steps, batch, 1, heads)
+    if case.masked:
+        options["lengths"] = zeros(batch, dtype=torch.int64)
+        options["starts"] = zeros(steps, batch, dtype=torch.bool)
+    a = delta_scan.Arguments(keys[:, :, 0], keys, keys, zeros(batch, heads, size, size), **options)
+    results, saved = launch.forward(a)
+    launch.backward(a, results, saved, results, {})
+
+
 SAMPLE = Case(3, 16, True, True)
 FAMILIES = {
     "rum": Family(
@@ -294,6 +341,16 @@ FAMILIES = {
             Case(800, 50, False, False),
         ),
         launch_rum,
+    ),
+    "delta": Family(
+        "delta/triton",
+        (
+            DeltaCase("scalar", "rates", 32, True, (*CARDS,)),
+            DeltaCase("vector", "vectors", 50, True, (*CARDS,)),
+            DeltaCase("scalar", "none", 128),
+            DeltaCase("vector", "vectors", 128),
+        ),
+        launch_delta,
     ),
     "diagonal": Family(
         "diagonal/triton",
