@@ -4,6 +4,7 @@ Launchers and sweepers are therefore imported when Hydra makes one of them: a si
 """
 
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -72,13 +73,16 @@ class Choices(ConfigSource):
     def available(self) -> bool:
         return True
 
+    def __init__(self, provider: str, path: str) -> None:
+        super().__init__(provider, path)
+        self.is_group = cache(self.is_group)  # type: ignore[method-assign]  # Hydra asks several times for each choice
+        self.is_config = cache(self.is_config)  # type: ignore[method-assign]
+
     def is_group(self, config_path: str) -> bool:
-        group, name = _split(config_path)
-        return has_folder(group, name)
+        return has_folder(*_split(config_path))
 
     def is_config(self, config_path: str) -> bool:
-        group, name = _split(config_path)
-        return find_generated_choice(group, name) is not None
+        return find_generated_choice(*_split(config_path)) is not None
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         group, name = _split(config_path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from gyral.config import words as hints
+from gyral.config.words import hints
 from gyral.runs.run_record import select
 from tests.helpers.running import SMALL_COPY, SMALL_RECALL, choices, compose_config, invoke, spawn
 
@@ -124,7 +124,7 @@ def test_keys_of_other_frameworks_are_refused_with_their_replacement(
 
 def test_keys_of_other_frameworks_are_not_options() -> None:
     config = OmegaConf.to_container(compose_config("callbacks=cosines", "logger=wandb"))
-    assert not {key for key in hints.TRAIN if select(config, key) is not None} - {"trainer", "logger"}
+    assert not {key for key in hints("train") if select(config, key) is not None} - {"trainer", "logger"}
 
 
 def test_a_plus_before_an_experiment_and_the_flag_after_words_are_accepted(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from omegaconf import OmegaConf
 
 import gyral
 from gyral.config import own_files
-from gyral.config.composition import check_words
 from gyral.config.groups import CHOSEN, CONFIG_PATH, groups
 from gyral.config.roles import OTHERS, SECTIONS
+from gyral.config.words import read_words
 from gyral.core.errors import UserError
 
 GLOBAL = "# @package _global_\n"
@@ -193,14 +193,14 @@ def test_an_equal_copy_of_gyrals_own_file_is_no_reason_for_a_line(caplog: pytest
 )
 def test_an_option_that_nothing_would_read_is_refused(words: list[str], said: str) -> None:
     with pytest.raises(UserError, match=rf"^{re.escape(said)}"):
-        check_words(words, Path(CONFIG_PATH, "train"))
+        read_words(words, Path(CONFIG_PATH, "train"))
 
 
 def test_a_folder_that_is_no_group_is_refused() -> None:
     write("optimizers/mine", "lr: 3\n")
     for word in ("optimizers=mine", "+optimizers=mine"):
         with pytest.raises(UserError, match=r"^optimizers=mine: conf/optimizers is none .* did you mean optimizer\? "):
-            check_words([word], Path(CONFIG_PATH, "train"))
+            read_words([word], Path(CONFIG_PATH, "train"))
 
 
 def test_another_suffix_than_yaml_is_named() -> None:

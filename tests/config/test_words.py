@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from gyral.config import tables, words
+from gyral.config import tables
 from gyral.config.composition import compose, compose_with_hydra
 from gyral.config.groups import CONFIG_PATH, groups
 from gyral.config.overrides import parse, quote, split_values, text
 from gyral.config.plain import walk
-from gyral.config.words import FOLDERS, arrange_words
+from gyral.config.words import FOLDERS, Options, split_word
 from tests.helpers.running import compose_choices, invoke
 
 TRAIN = Path(CONFIG_PATH, "train")
@@ -31,6 +31,14 @@ VALUES = (
 COMPOSED = functools.cache(lambda: compose_with_hydra(["task=text_file"]))
 
 
+def arrange_words(*words: str) -> list[str]:
+    """Return words in the form that Hydra accepts."""
+    flags, others = [word for word in words if word == "-m"], [word for word in words if word != "-m"]
+    split = [split_word(word, groups()) for word in others]
+    options = Options(split, TRAIN, bool(flags))
+    return flags + [str(options.arranged(word)) for word in split]
+
+
 def read(word: str) -> Any:
     """Return the single value that Hydra reads."""
     override = parse(word)
@@ -41,7 +49,7 @@ def read(word: str) -> Any:
 
 def texts_in(config: Any) -> Iterator[str]:
     """Yield the keys of the options of a configuration that are known to be texts or paths."""
-    options = words.Options([], TRAIN)
+    options = Options([], TRAIN)
     vars(options)["_config"] = OmegaConf.create(config)
     others = (bool, int, float, dict)  # what no text or path has as its default
     yield from (
@@ -69,15 +77,15 @@ def test_every_value_of_an_option_that_is_a_text_or_a_path_is_taken_as_it_is(mon
     assert len(known) > 90
     values = itertools.cycle(("é=a.txt[:900]", "a,b", "[a]", " a "))
     for (key, config), value in zip(dict(found.values()).items(), values, strict=False):
-        monkeypatch.setattr(words.Options, "_config", OmegaConf.create(config))
-        assert read(words.quote_texts([f"{key}={value}"], TRAIN)[0]) == value, key
+        monkeypatch.setattr(Options, "_config", OmegaConf.create(config))
+        assert read(str(Options([], TRAIN).arranged(split_word(f"{key}={value}")))) == value, key
 
 
 @pytest.mark.parametrize("key", ["task.corpus.path", "hydra.run.dir", "hydra.job.name", "paths.data_dir"])
 def test_any_text_needs_no_quotes(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words.Options, "_config", COMPOSED())
+    monkeypatch.setattr(Options, "_config", COMPOSED())
     for value in VALUES:
-        [word] = arrange_words([f"{key}={value}"], TRAIN)
+        [word] = arrange_words(f"{key}={value}")
         assert read(word) == (os.path.expanduser(value) if key in FOLDERS else value)
 
 
@@ -108,7 +116,7 @@ def test_a_configuration_has_the_texts_of_its_words() -> None:
     ],
 )
 def test_each_value_of_a_sweep_may_be_a_text(word: str, read: list[str]) -> None:
-    override = parse(arrange_words(["-m", "task=text_file", word], TRAIN)[-1])
+    override = parse(arrange_words("-m", "task=text_file", word)[-1])
     assert override is not None
     assert list(override.sweep_string_iterator()) == read
 
@@ -116,7 +124,7 @@ def test_each_value_of_a_sweep_may_be_a_text(word: str, read: list[str]) -> None
 def test_a_path_that_exists_is_one_value_of_a_sweep(tmp_path: Path) -> None:
     path = tmp_path / "a,b.txt"
     path.touch()
-    override = parse(arrange_words(["-m", "task=text_file", f"task.corpus.path={path}"], TRAIN)[-1])
+    override = parse(arrange_words("-m", "task=text_file", f"task.corpus.path={path}")[-1])
     assert override is not None
     assert override.value() == str(path)
 
@@ -159,7 +167,7 @@ def test_paths_of_commands_begin_at_the_home_directory(
     word: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert arrange_words([word], TRAIN) == [expected.format(tmp_path)]
+    assert arrange_words(word) == [expected.format(tmp_path)]
 
 
 def test_values_of_tables_are_read_as_they_are() -> None:

@@ -27,7 +27,7 @@ from gyral.config.groups import CONFIG_PATH, add_user_modules, choices, groups, 
 from gyral.config.overrides import MULTIRUN, defer_options
 from gyral.config.plain import flatten
 from gyral.config.tables import GENERATED
-from gyral.config.words import arrange_words, check_words, is_of_hydra
+from gyral.config.words import read_words
 from gyral.core.commands import leave_out_current_directory, print_version, program
 from gyral.core.errors import JobError, UserError, hide_passwords
 from gyral.core.signals import Interrupted
@@ -109,25 +109,24 @@ def main(
         if asks and (asked := [word for word in sys.argv[1:] if word in _groups_of(file)]):
             print(*map(list_choices, asked), sep="\n")
             return
-        words = arrange_words(sys.argv[1:], file, literal)
+        names_sweep = config_name == "train" and re.search(r"^\+?sweep=", "\n".join(sys.argv[1:]), re.MULTILINE)
+        if names_sweep and not any(word.startswith("-") for word in sys.argv[1:]):
+            sys.argv.insert(1, "-m")  # the sweep's file sets it, but Hydra ignores that if composition fails
+        read = read_words(sys.argv[1:], file, literal)
+        words = [str(word) for word in read]
         if asks or (explains and not words):
-            check_words(words, file)
-            print(help_text(file, [word for word in words if not word.startswith("-")]))
+            print(help_text(file, [str(word) for word in read if word.kind != "flag"]))
             return
-        names_sweep = (file.parent / "sweep").is_dir() and any(word.startswith("sweep=") for word in words)
-        if names_sweep and not any(word.startswith("-") for word in words):
-            words = ["-m", *words]  # the sweep's file sets it, but Hydra ignores that if composition fails
-        check_words(words, file)
         sys.argv[1:] = defer_options(words) if MULTIRUN & set(words) else words
         try:
-            if runs_jobs or any(word.startswith("-") for word in words):
+            if runs_jobs or any(word.kind == "flag" for word in read):
                 hydra.main(version_base="1.3", config_path=str(file.parent), config_name=file.name)(job)()
             else:
                 task_function(_compose(file, words)[0])
         except Exception as error:  # of a job, or of Hydra itself
             if wants_traceback:
                 raise
-            fail_with(error, [word for word in words if is_of_hydra(word)])
+            fail_with(error, [str(word) for word in read if word.kind == "hydra"])
 
 
 @contextmanager

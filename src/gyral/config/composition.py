@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from gyral.config import resolvers as resolvers  # registers them
 from gyral.config.errors import describe
 from gyral.config.groups import CONFIG_PATH, add_user_modules
-from gyral.config.words import arrange_words, check_words
+from gyral.config.words import read_words
 from gyral.core.errors import UserError
 
 _OVERRIDES = "_overrides"  # attribute of a composed configuration that holds its overrides
@@ -41,8 +41,7 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
     file = Path(CONFIG_PATH, "train")
     add_user_modules()
     with _own_hydra():
-        words = arrange_words(list(overrides), file)
-        check_words(words, file)
+        words = [str(word) for word in read_words(overrides, file)]
     config = compose_with_hydra(words)
     with open_dict(config):
         del config["hydra"]

@@ -68,7 +68,7 @@ def plain_values(config: DictConfig) -> dict[str, Any]:
 
 def as_config(plain: dict[str, Any]) -> DictConfig:
     """Return plain values as a configuration in which no text is an interpolation. `plain_values` is the inverse."""
-    return OmegaConf.create(map_texts(plain, partial(re.sub, r"(\\*)\$\{", r"\1\1\\${")))
+    return OmegaConf.create(replace(plain, r"(\\*)\$\{", r"\1\1\\${"))
 
 
 def walk(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -89,6 +89,13 @@ def map_texts(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
         return value | {key: map_texts(inner, change) for key, inner in value.items() if isinstance(inner, WITH_TEXTS)}
     return [map_texts(inner, change) if isinstance(inner, WITH_TEXTS) else inner for inner in value]
+
+
+def replace(value: Any, pattern: str, replacement: str) -> Any:
+    """Return a container in which `re.sub` has changed all texts. The pattern must match their representations, too."""
+    if re.search(pattern, repr(value)) is None:  # most containers have no match, which one call finds
+        return value
+    return map_texts(value, partial(re.sub, pattern, replacement))
 
 
 def flatten(node: Any) -> list[tuple[str, Any]]:

@@ -17,6 +17,9 @@ NO_LITERAL = object()  # in place of a default that is missing, or that the text
 TEXT = {"str", "Path", "None"}  # the parts of the annotation of an option whose value is a text or a path
 
 
+NOTHING = ast.ClassDef("", [], [], [], [])
+
+
 class Argument(NamedTuple):
     """An argument of a constructor or function: its default, or `NO_LITERAL`, and the text of its annotation."""
 
@@ -63,21 +66,100 @@ def small_options(target: str) -> dict[str, Any]:
     Raises:
         UserError: an attribute `small` is not written out as a dictionary.
     """
-    module, _, name = target.rpartition(".")
-    file = _find(module)
-    return {} if file is None else _small_of(name, _parse(file, file.stat().st_mtime_ns), file)
+    found: dict[str, Any] = {}
+    for node, module in reversed(_lineage(target)):
+        for statement in node.body if isinstance(node, ast.ClassDef) else ():
+            match statement:
+                case ast.Assign([ast.Name("data_class")], ast.Name(data)):
+                    found |= small_options(_meaning(data, module))
+                case ast.Assign([ast.Name("small")], value) | ast.AnnAssign(ast.Name("small"), _, value) if value:
+                    found |= _dictionary(value, f"{module.file}:{statement.lineno}: {node.name}.small")
+    return found
 
 
 def _arguments(target: str) -> dict[str, Argument]:
     """Return the arguments of a class or function by name, see `constructor_defaults`."""
-    module, _, name = target.rpartition(".")
-    file = _find(module)
-    return {} if file is None else _read(file, file.stat().st_mtime_ns, name)
+    module = _module(target.rpartition(".")[0])
+    return {} if module is None else _read(target, module.file, module.changed)
 
 
-def _find(module: str) -> Path | None:
-    """Return the file of a module of Gyral or of a module that no package installs, without importing it."""
-    package, *inner = module.split(".")
+@cache
+def _read(target: str, file: Path, changed: int) -> dict[str, Argument]:
+    declared = _declared(target)
+    constructors = (_of_constructor(*each) for each in _lineage(target)) if declared is None else ()
+    return next((arguments for arguments in constructors if arguments is not None), declared or {})
+
+
+def _declared(target: str) -> dict[str, Argument] | None:
+    """Return the annotated attributes that are options, or None for a class that has its options otherwise.
+
+    Those of a class stand before those of its base classes, as in `gyral.core.options`.
+    """
+    node, module = _definition(target)
+    if target == OPTIONS or module is None or "__init__" in {getattr(each, "name", "") for each in node.body}:
+        return {} if target == OPTIONS else None
+    bases = [declared for base in _bases_of(node, module) if (declared := _declared(base)) is not None]
+    if not bases:
+        return None
+    inherited = {name: each for base in reversed(bases) for name, each in base.items()}
+    own: dict[str, Argument] = {}
+    for statement in node.body:
+        match statement:
+            case ast.AnnAssign(ast.Name(option), annotation, value) if value:
+                is_set_later = isinstance(value, ast.Call) and "init=False" in ast.unparse(value)
+                if not is_set_later and "ClassVar" not in ast.unparse(annotation):
+                    own[option] = _argument(value, annotation)
+            case ast.Assign([ast.Name(option)], value) if option in inherited:
+                own[option] = _argument(value, None)._replace(annotation=inherited[option].annotation)
+    return {**{option: each for option, each in own.items() if option not in inherited}, **inherited, **own}
+
+
+class _Module(NamedTuple):
+    """The text of a module: by name, the classes and functions in it, and the dotted names of what it imports."""
+
+    name: str
+    file: Path
+    changed: int
+    names: dict[str, ast.ClassDef | ast.FunctionDef | str]
+
+
+def _lineage(target: str) -> list[tuple[ast.ClassDef | ast.FunctionDef, _Module]]:
+    """Return the definitions of a function, or of a class and its first base classes, with their modules."""
+    found: list[tuple[ast.ClassDef | ast.FunctionDef, _Module]] = []
+    while (module := (each := _definition(target))[1]) is not None and (each[0], module) not in found:
+        found.append((each[0], module))
+        target = next(iter(_bases_of(each[0], module)), "")
+    return found
+
+
+def _definition(target: str) -> tuple[ast.ClassDef | ast.FunctionDef, _Module | None]:
+    """Return the definition of a class or function, and its module; None in place of the module if there is none."""
+    seen: set[str] = set()
+    while target not in seen and (module := _module(target.rpartition(".")[0])) is not None:
+        seen.add(target)
+        node = module.names.get(target.rpartition(".")[2], "")
+        if not isinstance(node, str):
+            return node, module
+        target = node  # the module imports it
+    return NOTHING, None
+
+
+def _bases_of(node: ast.ClassDef | ast.FunctionDef, module: _Module) -> list[str]:
+    """Return the dotted names of the base classes: of `Base` and `C` for `class A(Base[B], C)`."""
+    bases = node.bases if isinstance(node, ast.ClassDef) else []
+    names = [base.value if isinstance(base, ast.Subscript) else base for base in bases]
+    return [_meaning(name.id, module) for name in names if isinstance(name, ast.Name)]
+
+
+def _meaning(name: str, module: _Module) -> str:
+    """Return the dotted name of what a module defines or imports under a name."""
+    found = module.names.get(name)
+    return found if isinstance(found, str) else f"{module.name}.{name}"
+
+
+def _module(name: str) -> _Module | None:
+    """Return the text of a module of Gyral or of one that no package installs, without importing it; None of others."""
+    package, *inner = name.split(".")
     if package == PACKAGE.name:
         path = PACKAGE.joinpath(*inner)
     else:
@@ -85,108 +167,26 @@ def _find(module: str) -> Path | None:
         if found is None or found.origin is None or "site-packages" in found.origin:
             return None
         path = Path(found.origin).parent.joinpath(*inner) if inner else Path(found.origin)
-    candidates = (path, path.with_suffix(".py"), path / "__init__.py")
-    return next((file for file in candidates if file.is_file() and file.suffix == ".py"), None)
-
-
-@cache
-def _parse(file: Path, changed: int) -> ast.Module:
-    """Return what a module consists of; of a module that cannot be read, nothing."""
-    try:
-        return ast.parse(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, SyntaxError):
-        return ast.Module([], [])
-
-
-@cache
-def _read(file: Path, changed: int, name: str) -> dict[str, Argument]:
-    return _of_name(name, _parse(file, changed))
-
-
-def _imported(name: str, tree: ast.Module) -> str | None:
-    """Return the dotted name of what a module imports under a name, or None."""
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                if (alias.asname or alias.name) == name:
-                    return f"{node.module}.{alias.name}"
+    for file in (path, path.with_suffix(".py"), path / "__init__.py"):
+        if file.is_file() and file.suffix == ".py":
+            changed = file.stat().st_mtime_ns
+            return _Module(name, file, changed, _parse(file, changed))
     return None
 
 
-def _bases_of(node: ast.ClassDef) -> list[str]:
-    """Return the names of the base classes: `Base` and `C` of `class A(Base[B], C)`."""
-    bases = (base.value if isinstance(base, ast.Subscript) else base for base in node.bases)
-    return [base.id for base in bases if isinstance(base, ast.Name)]
-
-
-def _of_name(name: str, tree: ast.Module) -> dict[str, Argument]:
-    """Return the arguments of what a module defines or imports; those of its first base for a class without its own."""
-    imported = _imported(name, tree)
-    if imported is not None:
-        return _arguments(imported)
+@cache
+def _parse(file: Path, changed: int) -> dict[str, ast.ClassDef | ast.FunctionDef | str]:
+    """Return the names of a module, see `_Module`; a module that cannot be read has none."""
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return {}
+    found: dict[str, ast.ClassDef | ast.FunctionDef | str] = {}
     for node in tree.body:
-        match node:
-            case ast.FunctionDef(found) if found == name:
-                return _of_signature(node.args)
-            case ast.ClassDef(found) if found == name:
-                if (declared := _declared(name, tree)) is not None:
-                    return declared
-                own = [options for each in node.body if (options := _options_of(each, tree)) is not None]
-                if not own and (bases := _bases_of(node)):
-                    return _of_name(bases[0], tree)
-                return {option: value for options in own for option, value in options.items()}
-    return {}
-
-
-def _declared(name: str, tree: ast.Module) -> dict[str, Argument] | None:
-    """Return the annotated attributes that are options, or None for a class that has its options otherwise.
-
-    Those of a class stand before those of its base class, as in `gyral.core.options`.
-    """
-    imported = _imported(name, tree)
-    if imported is not None:
-        module, _, name = imported.rpartition(".")
-        file = _find(module) if imported != OPTIONS else None
-        inherited = None if file is None else _declared(name, _parse(file, file.stat().st_mtime_ns))
-        return {} if imported == OPTIONS else inherited
-    node = next((each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == name), None)
-    if node is None or "__init__" in {getattr(each, "name", "") for each in node.body}:
-        return None
-    bases = [_declared(base, tree) for base in _bases_of(node)]
-    if all(base is None for base in bases):
-        return None
-    inherited = {name: each for base in reversed(bases) for name, each in (base or {}).items()}
-    own: dict[str, Argument] = {}
-    for statement in node.body:
-        match statement:
-            case ast.AnnAssign(ast.Name(option), annotation, value) if value and _is_option(annotation, value):
-                own[option] = _argument(value, annotation)
-            case ast.Assign([ast.Name(option)], value) if option in inherited:
-                own[option] = _argument(value, None)._replace(annotation=inherited[option].annotation)
-    return {**{option: each for option, each in own.items() if option not in inherited}, **inherited, **own}
-
-
-def _is_option(annotation: ast.expr, value: ast.expr) -> bool:
-    """Return whether an attribute with this annotation and value is an option; see `gyral.core.options.Options`."""
-    is_set_later = isinstance(value, ast.Call) and "init=False" in ast.unparse(value)
-    return not is_set_later and "ClassVar" not in ast.unparse(annotation)
-
-
-def _small_of(name: str, tree: ast.Module, file: Path) -> dict[str, Any]:
-    """Return `small_options` of a class that a module defines or imports."""
-    imported = _imported(name, tree)
-    if imported is not None:
-        return small_options(imported)
-    found: dict[str, Any] = {}
-    for node in (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name):
-        for base in _bases_of(node)[:1]:
-            found |= _small_of(base, tree, file)
-        for statement in node.body:
-            match statement:
-                case ast.Assign([ast.Name("data_class")], ast.Name(data)):
-                    found |= _small_of(data, tree, file)
-                case ast.Assign([ast.Name("small")], value) | ast.AnnAssign(ast.Name("small"), _, value) if value:
-                    found |= _dictionary(value, f"{file}:{statement.lineno}: {name}.small")
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.setdefault(node.name, node)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     return found
 
 
@@ -199,14 +199,18 @@ def _dictionary(node: ast.expr, name: str) -> dict[str, Any]:
     raise UserError(f'{name}: must be written out as a dictionary of options, such as {{"length": 6}}')
 
 
-def _options_of(statement: ast.stmt, tree: ast.Module) -> dict[str, Argument] | None:
-    """Return the options that a statement in a class defines: its constructor, or the name of the class of its data."""
-    match statement:
-        case ast.FunctionDef("__init__"):
-            return _of_signature(statement.args)
-        case ast.Assign([ast.Name("data_class")], ast.Name(data)):
-            return _of_name(data, tree)
-    return None
+def _of_constructor(node: ast.ClassDef | ast.FunctionDef, module: _Module) -> dict[str, Argument] | None:
+    """Return the arguments of a function, or of the constructor of a class and of its data; None without its own."""
+    if isinstance(node, ast.FunctionDef):
+        return _of_signature(node.args)
+    found = []
+    for statement in node.body:
+        match statement:
+            case ast.FunctionDef("__init__"):
+                found.append(_of_signature(statement.args))
+            case ast.Assign([ast.Name("data_class")], ast.Name(data)):
+                found.append(_arguments(_meaning(data, module)))
+    return {name: each for own in found for name, each in own.items()} if found else None
 
 
 def _of_signature(arguments: ast.arguments) -> dict[str, Argument]:

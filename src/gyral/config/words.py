@@ -5,22 +5,22 @@ sweep, and brackets enclose lists. Two rules make quotes unnecessary: what Hydra
 other meaning; and commas, brackets and spaces are text where the option is known to be a text or a path.
 """
 
+import csv
 import os
 import re
 from argparse import ArgumentError
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import hydra
 from hydra._internal.utils import get_args_parser  # private: no public function checks flags without ending the process
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 from omegaconf import DictConfig, OmegaConf, StringNode
 
 from gyral.config.groups import CHOSEN, choices, find_config, groups
-from gyral.config.overrides import MULTIRUN, SWEEP, is_quoted, is_sweep, parse, quote, split_values, text
+from gyral.config.overrides import MULTIRUN, SWEEP, is_quoted, parse, quote, split_values, text
 from gyral.config.roles import SECTIONS
 from gyral.config.signatures import takes_text
 from gyral.config.tables import GENERATED
@@ -30,226 +30,88 @@ from gyral.core.errors import OptionError, UserError, similar_keys, suggest_name
 GLOBAL = "# @package _global_"  # the first line of the files of such a group
 PATHS = ("run", "resume", "weights")  # options of all commands whose values may contain any sign
 FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "paths.data_dir")  # further options in which ~ is the home directory
-STEPS = ("epochs", "max_epochs", "trainer.max_epochs", "trainer.min_epochs")
-# What to write instead of keys of Lightning, Hydra and common templates, if no name here is similar.
-TRAIN = {
-    **dict.fromkeys(("data", "datamodule", "dataset"), "a task makes its own data; write task=<name>"),
-    **dict.fromkeys(STEPS, "training is counted in steps; write trainer.max_steps=<number>"),
-    **dict.fromkeys(("gpus", "trainer.gpus"), "write trainer=gpu, and trainer.devices=<number> for several"),
-    **dict.fromkeys(
-        ("train", "test"), "every run trains and then tests; gyral evaluate run=<run directory> tests it again"
-    ),
-    "ckpt_path": "write resume=<run directory> to resume a run, weights=<run directory> to start from its weights",
-    "trainer.check_val_every_n_epoch": "validations are counted in steps; write trainer.val_check_interval=<number>",
-    "trainer.callbacks": "write callbacks=<name>",
-    "trainer.logger": "write logger=<name>",
-    "trainer.default_root_dir": "write hydra.run.dir=<directory>",
-    "trainer.enable_progress_bar": "write ~callbacks.progress_bar",
-    "trainer.enable_checkpointing": "write ~callbacks.checkpoints",
-    "tags": "write logger.wandb.tags=[<tag>,…]",
-    "hydra/launcher": "write launcher=<name>: local, joblib, slurm, ray",
-    "hydra/sweeper": "write -m for all combinations of values, sweep=tune for a search by Optuna",
-    "hparams_search": "write sweep=tune for a search by Optuna",
-}
-# Names of options here, by the names that they have in other frameworks and in reports.
-OTHER_NAMES = {
-    **dict.fromkeys(("learning_rate", "learningrate"), "lr"),
-    **dict.fromkeys(("hidden_dim", "hidden_units", "units", "d_model", "num_units"), "hidden_size"),
-    **dict.fromkeys(("layers", "n_layers", "n_layer"), "num_layers"),
-    **dict.fromkeys(("steps", "num_steps", "n_steps"), "max_steps"),
-    **dict.fromkeys(("random_seed", "manual_seed"), "seed"),
-    "lambda": "lambd",
-}
-OTHERS = {
-    "ckpt_path": "write run=<run directory>, and checkpoint=best or checkpoint=last",
-    "resume": "write run=<run directory>",
-}
 
 
-def arrange_words(words: list[str], file: Path, literal: tuple[str, ...] = ()) -> list[str]:
-    """Return the words of a command line in the form that Hydra accepts.
+class Word(NamedTuple):
+    """A word of a command line: `+task.delay=3` has the sign +, the key task.delay and the value 3.
 
-    The flag -m is first, choices of groups are without +, and values that are text are quoted. At the start of a path,
-    ~ is the home directory.
+    Attributes:
+        sign, key, equals, value: the parts of the word; all but the key may be empty.
+        kind: "flag"; "hydra", of Hydra's own section or groups; "choice" of a group; "option" of anything else.
+    """
+
+    sign: str
+    key: str
+    equals: str
+    value: str
+    kind: str
+
+    def __str__(self) -> str:
+        return "".join(self[:4])
+
+
+def split_word(word: str, own_groups: Sequence[str] = ()) -> Word:
+    """Return a word as its parts; `own_groups` are those of the command."""
+    if word.startswith("-"):
+        return Word("", word, "", "", "flag")
+    sign, key, equals, value = re.match(r"([+~]*)([^=]*)(=?)(.*)", word, re.DOTALL).groups()  # type: ignore[union-attr]
+    kind = "choice" if key.partition("@")[0] in own_groups else "option"
+    return Word(sign, key, equals, value, "hydra" if re.split(r"[./@]", key)[0] == "hydra" else kind)
+
+
+def read_words(words: Sequence[str], file: Path, literal: tuple[str, ...] = ()) -> list[Word]:
+    """Return the words of a command line in the form that Hydra accepts, and check them for common mistakes.
+
+    The flag -m is first, choices of groups are without +, and values that are text are quoted: in a sweep each value
+    between commas, unless all of it names an existing file or folder. At the start of a path, ~ is the home directory.
 
     Args:
         words: the words, without the name of the program.
         file: the primary configuration file, without its suffix.
         literal: options besides `PATHS` whose values are literal text, unless they are null.
-    """
-    flags = [word for word in words if word in MULTIRUN][:1]
-    arranged = []
-    for word in (word for word in words if word not in MULTIRUN):
-        name, _, value = word.partition("=")
-        key = name.lstrip("+")
-        if key in (*literal, *PATHS, *FOLDERS) and value.startswith("~"):
-            value = os.path.expanduser(value)
-            word = f"{name}={value}"
-        # in a sweep, the value of a path may also be several
-        is_text = key in literal or (key in PATHS and (not flags or os.path.exists(value)))
-        chooses = word.startswith("+") and _key(word) in CHOSEN
-        arranged.append(quote(word) if is_text and value != "null" else word[1:] if chooses else word)
-    return quote_texts(flags + arranged, file)
-
-
-def check_words(words: list[str], file: Path) -> None:
-    """Check the words of a command line for common mistakes.
-
-    Args:
-        words: the words, as `arrange_words` returns them.
-        file: the primary configuration file, without its suffix.
 
     Raises:
         OptionError: a key of another framework, several values without -m, or a section that nothing would read.
         UserError: a flag that does not exist or lacks its value, a word without a key, or, in a command other than
             `gyral train`, -m or an option of Hydra.
     """
-    parser = get_args_parser()
-    parser.exit_on_error = False
-    try:
-        flags, unknown = parser.parse_known_args(words)
-    except ArgumentError as error:
-        raise UserError(f"{error.argument_name}: {error.message}") from None
-    for word in words:
-        if not _key(word):
-            raise UserError(f"{word or 'an empty word'}: has no key; write key=value")
-    for flag in (word for word in unknown if word.startswith("-")):
-        raise UserError(f"{flag}: no such flag; options have no dashes: {flag.lstrip('-').partition('=')[0]}=<value>")
-    is_multirun = bool(MULTIRUN & set(words))
-    if flags.resolve and flags.cfg is None:
-        raise UserError("--resolve: needs --cfg job")
-    if flags.experimental_rerun:
-        raise UserError("--experimental-rerun: write resume=<run directory>")
-    if is_multirun and file.name != "train":
-        raise UserError("-m is only available for gyral train")
-    own_groups, hints = (groups(), TRAIN) if file.name == "train" else ([], OTHERS)
-    for word in words:
-        key, value = _key(word), word.partition("=")[2]
-        if is_of_hydra(word):
-            _check_hydra(word, file)
-        if key == "resume" and value != "null" and is_multirun:
-            raise OptionError(key, value.strip("'"), "resumes one run; leave it out, and the sweep itself resumes")
-        if key in hints and key not in groups():
-            raise OptionError(key, value, hints[key])
-        if key.partition("@")[0] in own_groups and not word.startswith("~"):
-            if key not in CHOSEN and "@" not in key:
-                raise OptionError(key, value, _advice(key, value))
-            _check_choice(key, word)
-        if not is_multirun and re.search(r"[,(]", value) and is_sweep(word):
-            reason = "several values need -m, as in: gyral train -m model=rum,lstm"
-            as_text = "" if key in own_groups else f"; as one text, it is {typed([f'{key}={text(value)}'])}"
-            raise OptionError(key, value, reason + as_text)
-        if word.startswith("+") and "@" not in word:
-            _check_addition(word, file)
+    own_groups = groups() if file.name == "train" else []
+    flags = [split_word(word) for word in words if word in MULTIRUN][:1]
+    others = [split_word(word, own_groups) for word in words if word not in MULTIRUN]
+    options = Options(others, file, bool(flags))
+    found = flags + [options.arranged(word, literal) for word in others]
+    _check_flags([*map(str, found)], file)
+    for word in found:
+        _check_word(word, file, bool(flags))
     if file.name == "train":
-        _check_unread(words, is_multirun)
-
-
-def is_of_hydra(word: str) -> bool:
-    """Return whether a word of the command line is of Hydra's own section or groups."""
-    return re.split(r"[./@]", _key(word))[0] == "hydra"
-
-
-def _check_hydra(word: str, file: Path) -> None:
-    """Raise `UserError` for a word that changes Hydra's own section where it cannot be changed."""
-    if file.name != "train":
-        raise UserError(f"{word}: only gyral train has options of Hydra")
-    if _key(word) == "hydra":
-        raise UserError(f"{word}: is a section; set its options, such as hydra.run.dir=<directory>")
-
-
-def _check_unread(words: list[str], is_multirun: bool) -> None:
-    """Raise `OptionError` for an option that nothing reads in a command like this one."""
-    given = {_key(word): word.partition("=")[2] for word in words if "=" in word}
-    may_be_sweep = is_multirun or not {"experiment", "sweep", "hydra.mode"}.isdisjoint(given)  # whose files may set it
-    for key, value in given.items():
-        if key == "hydra.run.dir" and is_multirun:
-            raise OptionError(key, value, "is the directory of a single run; a sweep has hydra.sweep.dir=<directory>")
-        if key.startswith(("hydra.sweep.", "hydra.sweeper.")) and not may_be_sweep:
-            raise OptionError(key, value, "is an option of sweeps: add -m; a single run has hydra.run.dir=<directory>")
-        if key == "trust" and value != "null" and given.get("resume", "null") == "null":
-            raise OptionError(key, value, "needs resume=<run directory>, whose configuration may name these modules")
-
-
-def _check_choice(key: str, word: str) -> None:
-    """Raise `OptionError` for a choice that is a number, null or a reference, or for a group that has no package."""
-    group, at, _ = key.partition("@")
-    if at and (
-        group in GENERATED or find_config(group, choices(group)[0]).read_text(encoding="utf-8").startswith(GLOBAL)
-    ):
-        raise OptionError(key, word.partition("=")[2], f"sets options of several sections; write {group}=<name>")
-    if is_sweep(word) is not False:  # several values, or one that cannot be parsed, which Hydra reports
-        return
-    value = OverridesParser.create().parse_override(word).value()
-    for name in value or [None] if isinstance(value, list) else [value]:
-        if not (isinstance(name, str | QuotedString) and set(str(name)).isdisjoint("$?{")):
-            raise OptionError(key, word.partition("=")[2], f"must be one of {', '.join(choices(group))}")
-
-
-def _check_addition(word: str, file: Path) -> None:
-    """Raise `OptionError` for a word that adds an option that nothing reads, such as +lr=0.1."""
-    key, primary = _key(word), OmegaConf.load(file.with_suffix(".yaml"))
-    read = {*SECTIONS, "hydra", "report", "paper"}  # sections that may have keys that the file does not list
-    if key.partition(".")[0] not in read and OmegaConf.select(primary, key, default=word) is word:
-        with hydra.initialize_config_dir(str(file.parent), version_base="1.3"):
-            hint = suggest(key, hydra.compose(file.name))
-        raise OptionError(key, word.partition("=")[2], f"no such option{hint}")
-
-
-def _advice(group: str, name: str) -> str:
-    """Return what to write instead of a choice of a group that is not a section and sets no options of several."""
-    if group == "cell":
-        return f"is a section of a model; write model={name}, or cell@model.cell={name}"
-    hint = suggest_name(group, CHOSEN)
-    return f"conf/{group} is none of the folders that Gyral reads; {hint}must be one of {', '.join(CHOSEN)}"
-
-
-def suggest(key: str, config: DictConfig) -> str:
-    """Return "; did you mean …?" with the options of a configuration that resemble a key, or an empty text."""
-    of_hydra = key.startswith("hydra.")
-    known = [each for each in _keys(config) if each.startswith("hydra.") == of_hydra]
-    section, dot, name = key.rpartition(".")
-    found = similar_keys(key, known)
-    if not found and name.lower() in OTHER_NAMES:
-        found = similar_keys(f"{section}{dot}{OTHER_NAMES[name.lower()]}", known)
-    return f"; did you mean {' or '.join(found)}?" if found else ""
-
-
-def _key(word: str) -> str:
-    return word.lstrip("+~").partition("=")[0]
-
-
-def _keys(section: DictConfig, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of all sections and options that have public names."""
-    for name in (str(name) for name in section if not str(name).startswith("_")):
-        yield f"{prefix}{name}"
-        if not OmegaConf.is_interpolation(section, name) and isinstance(section.get(name), DictConfig):
-            yield from _keys(section[name], f"{prefix}{name}.")
-
-
-def quote_texts(words: list[str], file: Path) -> list[str]:
-    """Return the words of a command line with quotes around the values that are text.
-
-    In a sweep, this is done for each value between commas. A value that names an existing file or folder is one value.
-
-    Args:
-        words: the words, without the name of the program.
-        file: the primary configuration file, without its suffix.
-    """
-    options = Options(words, file)
-    is_sweep = file.name == "train" and any(word in MULTIRUN or word.startswith("sweep=") for word in words)
-    return [_quote_text(word, options, is_sweep) for word in words]
+        _check_unread({word.key: word.value for word in found if word.equals}, bool(flags))
+    return found
 
 
 class Options:
     """The options of a command: which of them are texts.
 
     Args:
-        words, file: see `quote_texts`.
+        words: the words of the command.
+        file: see `read_words`.
+        is_multirun: whether the flag -m is given.
     """
 
-    def __init__(self, words: list[str], file: Path) -> None:
-        self.words, self.file = words, file
+    def __init__(self, words: Sequence[Word], file: Path, is_multirun: bool = False) -> None:
+        self.words, self.file, self.is_multirun = words, file, is_multirun
+        self.is_sweep = file.name == "train" and (is_multirun or "sweep" in [word.key for word in words if word.equals])
+
+    def arranged(self, word: Word, literal: tuple[str, ...] = ()) -> Word:
+        """Return a word in the form that Hydra accepts, see `read_words`."""
+        key, value = word.key, word.value
+        if key in (*literal, *PATHS, *FOLDERS) and value.startswith("~"):
+            value = os.path.expanduser(value)
+        # in a sweep, the value of a path may also be several
+        is_literal = key in literal or (key in PATHS and (not self.is_multirun or os.path.exists(value)))
+        if is_literal and value != "null":
+            return word._replace(value=quote(f"{key}{word.equals}{value}").partition("=")[2])
+        sign = word.sign[1:] if word.sign[:1] == "+" and key in CHOSEN else word.sign
+        return word._replace(sign=sign, value=self._in_quotes(f"{sign}{key}", value) if sign[:1] != "~" else value)
 
     def is_text(self, key: str) -> bool:
         """Return whether an option is known to be a text or a path.
@@ -268,15 +130,11 @@ class Options:
     @cached_property
     def _config(self) -> DictConfig | None:
         """The configuration of the choices among the words, of the first ones in a sweep; None if there is none."""
-        known = groups()
-        chosen = []
-        for word in self.words:
-            group, equals, value = word.lstrip("+").partition("=")
-            if equals and group.partition("@")[0] in known:
-                chosen.append(f"{group}={split_values(value)[0]}")
+        chosen = [word for word in self.words if word.kind == "choice" and word.equals and word.sign[:1] != "~"]
+        choices = [f"{word.key}={split_values(word.value)[0]}" for word in chosen]
         try:
             with hydra.initialize_config_dir(str(self.file.parent), version_base="1.3"):
-                return hydra.compose(self.file.name, chosen, return_hydra_config=True)
+                return hydra.compose(self.file.name, choices, return_hydra_config=True)
         except Exception:  # which the command itself reports
             return None
 
@@ -286,41 +144,151 @@ class Options:
         except Exception:  # an interpolation that only the command can resolve
             return None
 
+    def _in_quotes(self, key: str, value: str) -> str:
+        """Return the value of an option with quotes around what is text."""
+        if re.fullmatch(r"[\w./+@:-]*", value, re.ASCII):
+            return value
+        if not self.is_sweep or os.path.exists(value):
+            changed = self._as_text(key, value)
+        else:
+            function = SWEEP.match(value)
+            if function and not (function[1] == "choice" and value.endswith(")")):
+                return value
+            start, end = (function[0], ")") if function else ("", "")
+            parts = split_values(value[len(start) : len(value) - len(end)])
+            texts = [self._as_text(key, part) for part in parts]
+            if "" in parts or texts == parts:  # Hydra refuses an empty item
+                return value
+            changed = ",".join(texts)  # without choice(), which removes the quotes from the overrides of jobs
+        return changed if parse(f"{key}={changed}") else value
 
-def _quote_text(word: str, options: Options, is_sweep: bool) -> str:
-    key, equals, value = word.partition("=")
-    if not equals or word.startswith(("-", "~")) or re.fullmatch(r"[\w./+@:-]*", value, re.ASCII):
-        return word
-    if not is_sweep or os.path.exists(value):
-        changed = _as_text(key, value, options)
-    else:
-        function = SWEEP.match(value)
-        if function and not (function[1] == "choice" and value.endswith(")")):
-            return word
-        start, end = (function[0], ")") if function else ("", "")
-        parts = split_values(value[len(start) : len(value) - len(end)])
-        texts = [_as_text(key, part, options) for part in parts]
-        if "" in parts or texts == parts:  # Hydra refuses an empty item
-            return word
-        changed = ",".join(texts)  # without choice(), which removes the quotes from the overrides of jobs
-    return f"{key}={changed}" if parse(f"{key}={changed}") else word
+    def _as_text(self, key: str, value: str) -> str:
+        """Return one value with quotes if it is text that Hydra reads otherwise."""
+        found, value_as_list = parse(f"{key}={value}"), value
+        if found is None and value.startswith("[") and value.endswith("]"):
+            value_as_list = f"[{','.join(self._as_text(key, item) for item in split_values(value[1:-1]))}]"
+            found = parse(f"{key}={value_as_list}")
+        if found is None:
+            return text(value)
+        is_one = not found.is_sweep_override()
+        read = found.value() if is_one else None
+        if is_one and (is_quoted(found) or read is None or isinstance(read, int | float) or read == value):
+            return value
+        if isinstance(read, str) and "\\" in value and not os.path.exists(value):  # escapes in Hydra's grammar
+            return value
+        is_other = self.file.name != "train" and not is_one  # -m is only available for gyral train
+        return text(value) if is_other or self.is_text(key) else value_as_list
 
 
-def _as_text(key: str, value: str, options: Options) -> str:
-    """Return one value with quotes if it is text that Hydra reads otherwise."""
-    found = parse(f"{key}={value}")
-    if found is None and value.startswith("[") and value.endswith("]"):
-        items = f"[{','.join(_as_text(key, item, options) for item in split_values(value[1:-1]))}]"
-        found, value_as_list = parse(f"{key}={items}"), items
-    else:
-        value_as_list = value
-    if found is None:
-        return text(value)
-    is_one = not found.is_sweep_override()
-    read = found.value() if is_one else None
-    if is_one and (is_quoted(found) or read is None or isinstance(read, int | float) or read == value):
-        return value
-    if isinstance(read, str) and "\\" in value and not os.path.exists(value):  # escapes in Hydra's grammar
-        return value
-    is_other = options.file.name != "train" and not is_one  # -m is only available for gyral train
-    return text(value) if is_other or options.is_text(key) else value_as_list
+def _check_flags(words: list[str], file: Path) -> None:
+    """Raise `UserError` for a flag that cannot be used, or a word without a key."""
+    parser = get_args_parser()
+    parser.exit_on_error = False
+    try:
+        flags, unknown = parser.parse_known_args(words)
+    except ArgumentError as error:
+        raise UserError(f"{error.argument_name}: {error.message}") from None
+    for word in words:
+        if word.lstrip("+~")[:1] in ("", "="):
+            raise UserError(f"{word or 'an empty word'}: has no key; write key=value")
+    for flag in (word for word in unknown if word.startswith("-")):
+        raise UserError(f"{flag}: no such flag; options have no dashes: {flag.lstrip('-').partition('=')[0]}=<value>")
+    if flags.resolve and flags.cfg is None:
+        raise UserError("--resolve: needs --cfg job")
+    if flags.experimental_rerun:
+        raise UserError("--experimental-rerun: write resume=<run directory>")
+    if file.name != "train" and not MULTIRUN.isdisjoint(words):
+        raise UserError("-m is only available for gyral train")
+
+
+def _check_word(word: Word, file: Path, is_multirun: bool) -> None:
+    """Raise `OptionError` or `UserError` for a word that nothing reads, or that is read otherwise than it looks."""
+    _, key, _, value, kind = word
+    known_hints = hints("train" if file.name == "train" else "other command")
+    if kind == "hydra" and file.name != "train":
+        raise UserError(f"{word}: only gyral train has options of Hydra")
+    if key == "hydra":
+        raise UserError(f"{word}: is a section; set its options, such as hydra.run.dir=<directory>")
+    if key == "resume" and value != "null" and is_multirun:
+        raise OptionError(key, value.strip("'"), "resumes one run; leave it out, and the sweep itself resumes")
+    if key in known_hints and key not in groups():
+        raise OptionError(key, value, known_hints[key])
+    if kind == "choice" and word.sign[:1] != "~":
+        _check_choice(word)
+    if not is_multirun and re.search(r"[,(]", value) and (found := parse(str(word))) and found.is_sweep_override():
+        reason = "several values need -m, as in: gyral train -m model=rum,lstm"
+        if kind != "choice" or "@" in key:
+            reason += f"; as one text, it is {typed([f'{key}={text(value)}'])}"
+        raise OptionError(key, value, reason)
+    if word.sign[:1] == "+" and "@" not in str(word):
+        _check_addition(key, value, file)
+
+
+def _check_choice(word: Word) -> None:
+    """Raise `OptionError` for a choice of a group that has none, or that is a number, null or a reference."""
+    group, at, _ = word.key.partition("@")
+    if group not in CHOSEN and not at:
+        advice = f"conf/{group} is none of the folders that Gyral reads; {suggest_name(group, CHOSEN)}must be one of "
+        of_cell = f"is a section of a model; write model={word.value}, or cell@model.cell={word.value}"
+        raise OptionError(group, word.value, of_cell if group == "cell" else advice + ", ".join(CHOSEN))
+    if at and (
+        group in GENERATED or find_config(group, choices(group)[0]).read_text(encoding="utf-8").startswith(GLOBAL)
+    ):
+        raise OptionError(word.key, word.value, f"sets options of several sections; write {group}=<name>")
+    found = parse(str(word))
+    if found is None or found.is_sweep_override():  # Hydra reports what cannot be parsed
+        return
+    value = found.value()
+    for name in value or [None] if isinstance(value, list) else [value]:
+        if not (isinstance(name, str | QuotedString) and set(str(name)).isdisjoint("$?{")):
+            raise OptionError(word.key, word.value, f"must be one of {', '.join(choices(group))}")
+
+
+def _check_addition(key: str, value: str, file: Path) -> None:
+    """Raise `OptionError` for a word that adds an option that nothing reads, such as +lr=0.1."""
+    primary = OmegaConf.load(file.with_suffix(".yaml"))
+    read = {*SECTIONS, "hydra", "report", "paper"}  # sections that may have keys that the file does not list
+    if key.partition(".")[0] not in read and OmegaConf.select(primary, key, default=read) is read:
+        with hydra.initialize_config_dir(str(file.parent), version_base="1.3"):
+            hint = suggest(key, hydra.compose(file.name))
+        raise OptionError(key, value, f"no such option{hint}")
+
+
+def _check_unread(given: dict[str, str], is_multirun: bool) -> None:
+    """Raise `OptionError` for an option that nothing reads in a command like this one."""
+    may_be_sweep = is_multirun or not {"experiment", "sweep", "hydra.mode"}.isdisjoint(given)  # whose files may set it
+    for key, value in given.items():
+        if key == "hydra.run.dir" and is_multirun:
+            raise OptionError(key, value, "is the directory of a single run; a sweep has hydra.sweep.dir=<directory>")
+        if key.startswith(("hydra.sweep.", "hydra.sweeper.")) and not may_be_sweep:
+            raise OptionError(key, value, "is an option of sweeps: add -m; a single run has hydra.run.dir=<directory>")
+        if key == "trust" and value != "null" and given.get("resume", "null") == "null":
+            raise OptionError(key, value, "needs resume=<run directory>, whose configuration may name these modules")
+
+
+@cache
+def hints(kind: str) -> dict[str, str]:
+    """Return by name what to write instead of names of Lightning, Hydra, common templates and reports.
+
+    Args:
+        kind: "train" or "other command" for keys on the command line, "option" for names of options.
+    """
+    with Path(__file__).with_name("hints.tsv").open(encoding="utf-8", newline="") as file:
+        return {row["name"]: row["hint"] for row in csv.DictReader(file, delimiter="\t") if row["kind"] == kind}
+
+
+def suggest(key: str, config: DictConfig) -> str:
+    """Return "; did you mean …?" with the options of a configuration that resemble a key, or an empty text."""
+    known = [each for each in _keys(config) if each.startswith("hydra.") == key.startswith("hydra.")]
+    section, dot, name = key.rpartition(".")
+    other = hints("option").get(name.lower())
+    found = similar_keys(key, known) or (similar_keys(f"{section}{dot}{other}", known) if other else [])
+    return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def _keys(section: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted keys of all sections and options that have public names."""
+    for name in (str(name) for name in section if not str(name).startswith("_")):
+        yield f"{prefix}{name}"
+        if not OmegaConf.is_interpolation(section, name) and isinstance(section.get(name), DictConfig):
+            yield from _keys(section[name], f"{prefix}{name}.")

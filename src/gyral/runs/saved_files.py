@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import yaml  # type: ignore[import-untyped]
 from omegaconf import OmegaConf
 
-from gyral.config.plain import Dumper, Loader, map_texts, walk
+from gyral.config.plain import Dumper, Loader, map_texts, replace, walk
 from gyral.core.errors import UserError
 from gyral.core.files import write_atomically
 from gyral.core.inputs import as_utf8, excerpt, find_fault
@@ -129,21 +129,20 @@ def read_config(path: Path) -> dict[str, Any]:
     if "${" in text:
         found = (f"{key}={value}" for key, value in walk(config) if "${" in f"{key.rpartition('.')[2]}{value}")
         raise UserError(f"{path}: has an interpolation, {excerpt([*found][-1:])}; runs save values")
-    content: dict[str, Any] = config
-    if "$\\" in text:
-        content = map_texts(config, lambda text: re.sub(r"\$(\\*)\\\{", r"$\1{", text))
+    content: dict[str, Any] = replace(config, r"\$(\\*)\\\{", r"$\1{")
     return content
 
 
 def write_config(path: Path, config: dict[str, Any]) -> None:
     """Write a configuration of plain values; text that holds `${` gets a backslash between the two characters."""
-    write_yaml(path, map_texts(config, lambda text: re.sub(r"\$(\\*)\{", r"$\1\\{", text)))
+    write_yaml(path, replace(config, r"\$(\\*)\{", r"$\1\\{"))
 
 
 def write_yaml(path: Path, content: Any) -> None:
     """Write a configuration or a list, of OmegaConf or plain; names of files that are not text get escapes."""
     container = OmegaConf.to_container(content, enum_to_str=True) if OmegaConf.is_config(content) else content
-    plain = map_texts(container, _readable)
+    shown = repr(container)
+    plain = container if shown.isascii() and "\\" not in shown else map_texts(container, _readable)
     write_atomically(path, yaml.dump(plain, Dumper=Dumper, allow_unicode=True, sort_keys=False))
 
 

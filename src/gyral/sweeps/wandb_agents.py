@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gyral.config.composition import compose_with_hydra
 from gyral.config.groups import CONFIG_PATH, load_choice
-from gyral.config.words import arrange_words, check_words
+from gyral.config.words import read_words
 from gyral.core.commands import typed
 from gyral.core.errors import OptionError, UserError
 from gyral.sweeps.grid import values_of
@@ -47,8 +47,7 @@ def definition(name: str, words: Sequence[str] = ()) -> str:
         if not re.match(r"\+?\w[^=]*=", word):
             raise UserError(f"{word}: must be key=value")
     train, typed_words = Path(CONFIG_PATH, "train"), words
-    _, chosen_sweep, *words = arrange_words(["-m", f"sweep={name}", *words], train)
-    check_words(["-m", chosen_sweep, *words], train)
+    _, _, *words = [str(word) for word in read_words(["-m", f"sweep={name}", *words], train)]
     composed = compose_with_hydra([f"sweep={name}"])
     sweeper, chosen = composed.hydra.sweeper, composed.hydra.runtime.choices
     searches = str(sweeper.get("_target_")).endswith(f".{SEARCHER}")
