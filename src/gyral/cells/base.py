@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
-from gyral.cells.docstrings import complete
+from gyral.cells.docstrings import Completed
 from gyral.cells.inputs import StepInputs
 from gyral.cells.masks import NO_MASKS, DropoutMasks, MaskedModule, first_parameter, kernel_zoneout
 from gyral.core.checks import check_integer
@@ -76,8 +76,9 @@ class RecurrentCell(MaskedModule, ABC):
         if cls.__doc__ and (code := getattr(cls.__init__, "__code__", None)):
             options = getattr(cls, "__options__", {}) if declares_options(cls) else {}
             arguments = [*options] or code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-            bases = [each.__doc__ or "" for each in cls.__mro__[1:] if issubclass(each, RecurrentCell)]
-            cls.__doc__ = complete(cls.__doc__, arguments, bases, "State" in vars(cls))
+            bases = [each for each in cls.__mro__[1:] if issubclass(each, RecurrentCell)]
+            # `type.__doc__` reads it through the descriptor: a run reads none
+            cls.__doc__ = Completed(cls.__doc__, arguments, bases, "State" in vars(cls))  # type: ignore[assignment]
 
     def __init__(
         self,

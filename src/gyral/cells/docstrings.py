@@ -5,11 +5,32 @@ Without torch: `gyral.nn.stubs` completes the docstrings of cells that it does n
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from inspect import cleandoc
 
 SECTION = re.compile(r"^(Args|Attributes|Raises|State|Example):\n", re.MULTILINE)
 ONE_LINE = re.compile(r" *>>> layer = (?P<name>\w+)\((?P<inputs>\d+), (?P<hidden>\d+).*\)\n?")
+
+
+class Completed:
+    """The docstring of a cell, which `complete` makes when it is read first.
+
+    Args:
+        docstring, options, has_state: see `complete`.
+        bases: the base classes, the nearest first.
+    """
+
+    def __init__(self, docstring: str, options: Sequence[str], bases: Sequence[type], has_state: bool) -> None:
+        self.docstring, self.options, self.bases, self.has_state = docstring, options, bases, has_state
+
+    @cached_property
+    def text(self) -> str:
+        """The whole docstring."""
+        bases = [each.__doc__ or "" for each in self.bases]
+        return complete(self.docstring, self.options, bases, self.has_state)
+
+    def __get__(self, instance: object, owner: type) -> str:
+        return self.text
 
 
 def complete(docstring: str, options: Sequence[str], bases: Sequence[str], has_state: bool) -> str:

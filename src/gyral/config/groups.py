@@ -26,11 +26,19 @@ SMALL = "_debug"  # the group of the tiny examples of debug=small; conf/train.ya
 CHOSEN = (*SECTIONS, "launcher", *tables.GENERATED, "debug")  # all groups of conf/train.yaml
 
 
-def user_config_path() -> Path | None:
-    """Return the folder conf/ of the current directory, or None if it does not exist, is Gyral's, or not the user's."""
+def config_folders() -> list[Path]:
+    """Return the folders in which groups are looked up: Gyral's own, then the user's.
+
+    That is the folder conf/ of the current directory, unless it is Gyral's or not the user's.
+    """
     folder = Path.cwd() / "conf"
-    is_users = folder.is_dir() and folder.resolve() != Path(CONFIG_PATH).resolve()
-    return folder if is_users and own_modules.is_own(folder.parent) else None
+    is_users = folder.is_dir() and folder.resolve() != CONF.resolve() and own_modules.is_own(folder.parent)
+    return [CONF, folder] if is_users else [CONF]
+
+
+def user_config_path() -> Path | None:
+    """Return the user's folder of `config_folders`, None if there is none."""
+    return next(iter(config_folders()[1:]), None)
 
 
 def add_user_modules() -> None:
@@ -42,12 +50,6 @@ def add_user_modules() -> None:
     is_checkout = here / "conf" == Path(CONFIG_PATH).resolve()
     if (is_checkout or user_config_path() is not None) and str(here) not in sys.path:
         sys.path.append(str(here))
-
-
-def config_folders() -> list[Path]:
-    """Return the folders in which groups are looked up: Gyral's own, then the user's."""
-    user = user_config_path()
-    return [Path(CONFIG_PATH)] if user is None else [Path(CONFIG_PATH), user]
 
 
 def generated_choices(group: str) -> dict[str, Path]:

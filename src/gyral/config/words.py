@@ -80,7 +80,7 @@ def read_words(words: Sequence[str], file: Path, literal: tuple[str, ...] = ()) 
     others = [split_word(word, own_groups) for word in words if word not in MULTIRUN]
     options = Options(others, file, bool(flags))
     found = flags + [options.arranged(word, literal) for word in others]
-    _check_flags([*map(str, found)], file)
+    _check_flags(["".join(word[:4]) for word in found], file)
     for word in found:
         _check_word(word, file, bool(flags))
     if file.name == "train":
@@ -111,7 +111,9 @@ class Options:
         if is_literal and value != "null":
             return word._replace(value=quote(f"{key}{word.equals}{value}").partition("=")[2])
         sign = word.sign[1:] if word.sign[:1] == "+" and key in CHOSEN else word.sign
-        return word._replace(sign=sign, value=self._in_quotes(f"{sign}{key}", value) if sign[:1] != "~" else value)
+        if sign[:1] != "~" and not re.fullmatch(r"[\w./+@:-]*", value, re.ASCII):
+            value = self._in_quotes(f"{sign}{key}", value)
+        return word._replace(sign=sign, value=value)
 
     def is_text(self, key: str) -> bool:
         """Return whether an option is known to be a text or a path.
@@ -146,8 +148,6 @@ class Options:
 
     def _in_quotes(self, key: str, value: str) -> str:
         """Return the value of an option with quotes around what is text."""
-        if re.fullmatch(r"[\w./+@:-]*", value, re.ASCII):
-            return value
         if not self.is_sweep or os.path.exists(value):
             changed = self._as_text(key, value)
         else:
@@ -235,7 +235,7 @@ def _check_choice(word: Word) -> None:
         group in GENERATED or find_config(group, choices(group)[0]).read_text(encoding="utf-8").startswith(GLOBAL)
     ):
         raise OptionError(word.key, word.value, f"sets options of several sections; write {group}=<name>")
-    found = parse(str(word))
+    found = parse(f"{word.key}={word.value}")
     if found is None or found.is_sweep_override():  # Hydra reports what cannot be parsed
         return
     value = found.value()

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field
 from functools import partial
 from inspect import Parameter, Signature, get_annotations
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Union, dataclass_transform, get_args, get_origin
 
@@ -91,15 +92,19 @@ class Options:
 
     def __init_subclass__(cls, **further: Any) -> None:
         inherited: dict[str, Parameter] = {}
+        checks: dict[str, tuple[bool, Sequence[Check]]] = {}
         for base in reversed(cls.__bases__):
-            inherited |= base.__options__ if issubclass(base, Options) else {}
+            if issubclass(base, Options):
+                inherited |= base.__options__
+                checks |= base.__checks__
         own = _own_options(cls, inherited)
         new = {name: one for name, one in own.items() if name not in inherited}
-        found = sorted({**new, **inherited, **own}.values(), key=lambda one: one.kind)  # positional ones first
+        found = sorted({**new, **inherited, **own}.values(), key=attrgetter("kind"))  # positional ones first
         cls.__options__ = {one.name: one for one in found}
         cls.__positional__ = [one.name for one in found if one.kind is one.POSITIONAL_OR_KEYWORD]
         cls.__defaults__ = {one.name: one.default for one in found if one.default is not one.empty}
-        cls.__checks__ = {one.name: _checks_of(one.annotation) for one in found}
+        checks |= {name: _checks_of(one.annotation) for name, one in own.items()}
+        cls.__checks__ = {one.name: checks[one.name] for one in found}
         constructor = next(owner for owner in cls.__mro__ if "__init__" in vars(owner))
         cls.__signature__ = _OfClass(Signature(found) if constructor is Options else None)
         super().__init_subclass__(**further)
