@@ -11,6 +11,7 @@ pytest.importorskip("triton", reason="the kernels need triton")
 import triton.language as tl
 from torch import Tensor
 
+from gyral.ops.diagonal.triton import kernels as scans
 from gyral.ops.rotation_scan import naive, rotation_scan
 from gyral.ops.rotation_scan.triton import kernels, launch
 from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
@@ -22,7 +23,8 @@ MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, Tru
 
 @pytest.fixture(autouse=True)
 def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if not ON_GPU:  # chunks of 4 steps
+    if not ON_GPU:  # chunks of 4 steps, and tiles of 8
+        monkeypatch.setattr(scans, "BLOCK_STEPS", tl.constexpr(8))
         monkeypatch.setattr(kernels, "_CHUNK", tl.constexpr(4))
         for module in (naive, launch):
             monkeypatch.setattr(module, "CHUNK", 4)

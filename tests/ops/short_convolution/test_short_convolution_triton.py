@@ -95,12 +95,12 @@ def test_tiles_of_the_size_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of numpy
 def test_only_a_window_depends_on_what_is_no_number() -> None:
-    case = Case(19, 3, 4, 3, 4, masks="both")
+    case = Case(16, 3, 4, 2, 3, masks="both")
     starts, lengths = case.others["starts"], case.others["lengths"]
-    starts.zero_()[6, 1], lengths[:] = True, 17
+    starts.zero_()[6, 1], lengths[:] = True, 15
     expected = case.by_kernels()
     case.tensors["history"][1] = case.tensors["values"][:6, 1] = torch.nan  # before the start of the second row
-    case.tensors["values"][17:] = torch.inf  # beyond the lengths
+    case.tensors["values"][15:] = torch.inf  # beyond the lengths
     case.tensors["values"][10, 2, 0] = torch.nan  # in the windows of four steps
     found = case.by_kernels()
     assert torch.equal(found["part 1"][6:], expected["part 1"][6:])
