@@ -279,8 +279,8 @@ def test_the_first_use_compares_with_plain_torch(monkeypatch: pytest.MonkeyPatch
     launch._probe.cache_clear()
 
 
-CELLS = ("DeltaNet", "DeltaProduct", "GatedDeltaNet", "GatedDeltaNet2", "GLA", "HGRN2", "KDA", "Mamba2", "Mamba3")
-CELLS = (*CELLS, "MLSTM", "RWKV7")
+CELLS = ["DeltaNet", "DeltaProduct", "GatedDeltaNet", "GatedDeltaNet2", "GLA", "HGRN2", "KDA", "Mamba2", "Mamba3"]
+CELLS += ["MLSTM", "RWKV7"]
 
 
 @pytest.mark.named("DeltaProduct", "GLA")
