@@ -28,6 +28,7 @@ SIZES = {"hidden_size": 20, "input_size": 3, "steps": 6, "rows": 2}
 # A cell for each family, a folder of `gyral.ops`, and two without kernels of ours: one has a fused path, one has none.
 # a cell of each family whose cells do not name their operator in `fused_operator`
 FAMILIES = {
+    "channel_scan": "s4d",
     "diagonal": "lru",
     "fast_slow": "fs_lstm",
     "fast_weights": "fast_weights",
@@ -35,6 +36,7 @@ FAMILIES = {
     "graph_gru": "mage_gru",
     "lie_access": "lantm",
     "rum": "rum",
+    "selective_scan": "mamba",
     "short_convolution": "mamba2",
     "slot_memory": "ntm",
 }

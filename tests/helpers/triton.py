@@ -72,7 +72,8 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
         while values[0].shape[self.axis] > 1:
             halves = zip(*(np.split(value, 2, self.axis) for value in values), strict=True)
             first, second = (map(tensor, half, dtypes) for half in halves)
-            values = [each.handle.data for each in self.combine_fn.fn(*first, *second)]
+            combined = self.combine_fn.fn(*first, *second)
+            values = [each.handle.data for each in (combined if isinstance(combined, tuple) else [combined])]
         if not self.keep_dims:
             values = [value.squeeze(self.axis) for value in values]
         return [self.to_tensor(*each) for each in zip(values, dtypes, strict=True)]

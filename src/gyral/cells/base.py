@@ -66,6 +66,7 @@ class RecurrentCell(MaskedModule, ABC):
     input_types: ClassVar[type[StepInputs] | tuple[type[StepInputs], ...]] = ()  # inputs other than (…, B, X)
     kernel_rows: tuple[str, ...] = ()  # names of the blocks of N rows of weight_ih; weight_hh has the first of them
     fused_operator: "ClassVar[Operator | None]" = None  # of `fused`, where `fused` runs without its kernels too
+    scan_operator: "ClassVar[Operator | None]" = None  # that functions of torch surround where the first has no kernels
     no_decay_parameters: ClassVar[tuple[str, ...]] = ()  # parameters that set how memory decays; see optimizer.decay
     estimates_gradient: bool = False  # whether its gradient is not a derivative, such as a straight-through one
     recorded: "list[RecordedStep] | None" = None  # the steps since the start of `record_steps`
@@ -180,8 +181,10 @@ class RecurrentCell(MaskedModule, ABC):
 
         On a GPU a CUDA graph records these functions.
         """
-        operator = self.fused_operator
-        return None if operator is None else operator.unsupported_on(first_parameter(self).device, self.wide)
+        device, operator = first_parameter(self).device, self.fused_operator
+        if operator is not None and self.scan_operator is not None and device.type not in operator.kernels:
+            operator = self.scan_operator
+        return None if operator is None else operator.unsupported_on(device, self.wide)
 
     def graph_unsupported_reason(self) -> str | None:
         """Return the reason why a CUDA graph cannot record the cell, such as decisions on values, or None."""

@@ -33,18 +33,13 @@ class DiagonalCell(DeclaredCell):
     """
 
     fused_operator: ClassVar[Operator] = diagonal_scan
+    scan_operator: ClassVar[Operator] = diagonal_scan
     is_complex: ClassVar[bool] = False
     state_size: int = field(init=False)  # the number of entries of the state
 
     def init_state(self, batch_size: int) -> State:
         size = 2 * self.state_size if self.is_complex else self.state_size
         return HiddenState(self.zeros(batch_size, size, dtype=self.wide))
-
-    def kernels_unsupported_reason(self) -> str | None:
-        device, operator = first_parameter(self).device, self.fused_operator
-        if device.type not in operator.kernels:
-            operator = diagonal_scan  # which functions of torch surround there
-        return operator.unsupported_on(device, self.wide)
 
     @abstractmethod
     def coefficients(self, projected: Any, constants: Any) -> tuple[Tensor, Tensor]:

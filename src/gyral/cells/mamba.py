@@ -10,8 +10,7 @@ from gyral.cells.heads import share
 from gyral.cells.initialization import draw_step_sizes_, fan_in_uniform_, uniform_
 from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.options import PositiveInt, Range, derived
-from gyral.ops.selective_scan import coefficients, selective_scan
-from gyral.ops.sequences import zero_beyond
+from gyral.ops.selective_scan import coefficients, rates, selective_scan, selective_state_space, step_sizes
 
 
 class Projected(NamedTuple):
@@ -51,7 +50,8 @@ class MambaCell(ConvolvedCell):
         >>> layer = Mamba(16, 32, state_size=8)
     """
 
-    fused_operator = selective_scan
+    fused_operator = selective_state_space
+    scan_operator = selective_scan
     no_decay_parameters = ("A_log", "bias_dt")
 
     class State(NamedTuple):
@@ -91,22 +91,19 @@ class MambaCell(ConvolvedCell):
     def project(self, inputs: Tensor) -> Projected:
         return Projected(*(F.linear(inputs, weight).to(self.D.dtype) for weight in self.weight_ih.chunk(2)))
 
-    def select(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return Δ (…, N), B and C (…, S), for u (…, N), in the dtype `wide`."""
+    def select(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Return W_Δ δ (…, N) in the dtype `wide`, and [B; C] (…, 2S), for u (…, N)."""
         of_step, of_matrices = self.weight_x.split([self.dt_rank, 2 * self.state_size])
-        b, c = F.linear(u, of_matrices).to(self.wide).chunk(2, dim=-1)
-        low_rank = self.wide_linear(u, of_step)
-        return F.softplus(self.wide_linear(low_rank, self.weight_dt, self.bias_dt)), b, c
-
-    def rates(self) -> Tensor:
-        """Return A (N, S)."""
-        return -torch.exp(self.A_log.to(self.wide))
+        return self.wide_linear(self.wide_linear(u, of_step), self.weight_dt), F.linear(u, of_matrices)
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
         (u,), state = self.convolve_step(projected.values, state)
-        delta, b, c = self.select(u)
-        decay, values = coefficients(u.to(self.wide), delta, self.rates(), b)
-        hidden = decay * state.hidden.to(self.wide) + values
+        step, matrices, rate, bias, entered, before = self.widen(
+            *self.select(u), self.A_log, self.bias_dt, u, state.hidden
+        )
+        b, c = matrices.chunk(2, dim=-1)
+        decay, values = coefficients(entered, step_sizes(step, bias), rates(rate), b)
+        hidden = decay * before + values
         output = self.narrow((hidden * c.unsqueeze(1)).sum(2)) + self.D * u
         return output * F.silu(projected.gate), state._replace(hidden=hidden)
 
@@ -115,9 +112,6 @@ class MambaCell(ConvolvedCell):
     ) -> tuple[Tensor, State]:
         values, gate = self.project(inputs)
         (u,), state = self.convolve(values, state, lengths, starts)
-        delta, b, c = self.select(u)
-        entered, before = self.widen(u, state.hidden)
-        parts = entered, delta, self.rates(), b, c, before
-        outputs, hidden = selective_scan(*parts, lengths=lengths, starts=starts)
-        outputs = zero_beyond((self.narrow(outputs) + self.D * u) * F.silu(gate), lengths)
-        return outputs, state._replace(hidden=hidden)
+        parts = self.widen(u, gate, *self.select(u), self.A_log, self.bias_dt, self.D, state.hidden)
+        outputs, hidden = selective_state_space(*parts, lengths, starts)
+        return self.narrow(outputs), state._replace(hidden=hidden)

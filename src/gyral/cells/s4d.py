@@ -6,10 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from gyral.cells.base import HiddenState, State
 from gyral.cells.diagonal import WidthPreservingCell
 from gyral.cells.initialization import STEP_SIZES
 from gyral.core.options import PositiveInt
-from gyral.ops.channel_scan import channel_scan
+from gyral.ops.channel_scan import channel_scan, channel_state_space, discretized
 from gyral.ops.channel_scan.naive import read
 from gyral.ops.scan import Shared
 
@@ -50,7 +51,8 @@ class S4DCell(WidthPreservingCell):
         >>> layer = S4D(16, 64, state_size=8)
     """
 
-    fused_operator = channel_scan
+    fused_operator = channel_state_space
+    scan_operator = channel_scan
     no_decay_parameters = ("log_A_real", "A_imag", "log_dt")
     is_complex = True
 
@@ -79,14 +81,7 @@ class S4DCell(WidthPreservingCell):
         self.D.normal_()
 
     def sequence_constants(self, *shape: int) -> Constants:
-        log_dt, log_real, imaginary = self.widen(self.log_dt, self.log_A_real, self.A_imag)
-        step, real = torch.exp(log_dt).unsqueeze(1), -torch.exp(log_real)
-        radius, angle = torch.exp(step * real), step * imaginary
-        decay = torch.stack((radius * torch.cos(angle), radius * torch.sin(angle)))
-        shifted = torch.stack((decay[0] - 1, decay[1]))
-        drive = product(shifted, torch.stack((real, -imaginary)) / (real.square() + imaginary.square()))
-        readout = 2 * product(drive, self.C)
-        return Constants(Shared(decay), Shared(readout))
+        return Constants(*map(Shared, discretized(*self.widen(self.log_A_real, self.A_imag, self.log_dt, self.C))))
 
     def project(self, inputs: Tensor) -> Tensor:
         return self.project_inputs(inputs)
@@ -98,16 +93,10 @@ class S4DCell(WidthPreservingCell):
     def read(self, hidden: Tensor, projected: Tensor, constants: Constants) -> Tensor:
         return self.narrow(read(hidden.unflatten(-1, self.C.shape), constants.readout.value)) + self.D * projected
 
-    def scan(
-        self, projected: Tensor, constants: Constants, h0: Tensor, lengths: Tensor | None, starts: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        h0 = h0.unflatten(-1, self.C.shape)
-        eigenvalues, readout = constants.eigenvalues.value, constants.readout.value
-        entered = projected.to(self.wide)
-        outputs, final = channel_scan(entered, eigenvalues, readout, h0, lengths=lengths, starts=starts)
-        return self.narrow(outputs) + self.D * projected, final.flatten(1)
-
-
-def product(one: Tensor, other: Tensor) -> Tensor:
-    """Return the product of complex numbers (2, …), entry by entry."""
-    return torch.stack((one[0] * other[0] - one[1] * other[1], one[0] * other[1] + one[1] * other[0]))
+    def fused(
+        self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        parameters = self.log_A_real, self.A_imag, self.log_dt, self.C, self.D
+        parts = self.widen(self.project_inputs(inputs), *parameters, state.hidden)
+        outputs, final = channel_state_space(*parts, lengths, starts)
+        return self.narrow(outputs), HiddenState(final)

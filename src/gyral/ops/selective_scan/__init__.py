@@ -2,53 +2,35 @@
 
 h_{t,d} = exp(Δ_{t,d} A_d) ⊙ h_{t−1,d} + Δ_{t,d} u_{t,d} B_t
 y_{t,d} = C_tᵀ h_{t,d}
+
+`selective_scan` is the recurrence. `selective_state_space` has step sizes, skip and gate around it, too. It has kernels
+on a GPU alone; on a CPU it is functions of torch around `selective_scan`.
 """
 
-from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from gyral.ops.declaration import check_shape
-from gyral.ops.native.kernels import Kernels, before_chunks, like
 from gyral.ops.operator import Operator
-from gyral.ops.selective_scan import naive
+from gyral.ops.selective_scan import layer
+from gyral.ops.selective_scan.layer import rates, step_sizes
 from gyral.ops.selective_scan.naive import coefficients
+from gyral.ops.selective_scan.scan import selective_scan
 
-__all__ = ["coefficients", "selective_scan"]
-
-
-CHUNK = 16  # steps between the states that are kept
+__all__ = ["coefficients", "rates", "selective_scan", "selective_state_space", "step_sizes"]
 
 
 def shapes(a: Any) -> None:
     """Check the shapes; see `gyral.ops.declaration.Checks`."""
-    steps, batch, channels = check_shape("u", a.u, *a.u.shape[:2], "D")
-    check_shape("delta", a.delta, steps, batch, channels)
-    _, size = check_shape("a", a.a, channels, "N")
-    check_shape("b", a.b, steps, batch, size)
-    check_shape("c", a.c, steps, batch, size)
+    steps, batch, channels = check_shape("u", a.u, *a.u.shape[:2], "N")
+    for name in ("gate", "step"):
+        check_shape(name, getattr(a, name), steps, batch, channels)
+    _, size = check_shape("rate", a.rate, channels, "S")
+    check_shape("matrices", a.matrices, steps, batch, 2 * size)
+    for name in ("bias", "skip"):
+        check_shape(name, getattr(a, name), channels)
     check_shape("h0", a.h0, batch, channels, size)
 
 
-def sizes(a: Any) -> dict[str, int]:
-    """Return the numbers that the kernel takes."""
-    steps, batch, channels = a.u.shape
-    return {"steps": steps, "batch": batch, "channels": channels, "size": a.a.shape[1], "chunk": CHUNK}
-
-
-def transpose(tensor: Tensor) -> Tensor:
-    """Return (…, N, D) for (…, D, N)."""
-    return tensor.mT.contiguous()
-
-
-KERNELS = Kernels(
-    Path(__file__).with_name("selective_scan.cpp"),
-    sizes=sizes,
-    results={"outputs": like("u"), "final": like("h0")},
-    kept={"kept": lambda a: before_chunks(a.u, a.u.shape[0], CHUNK, *a.h0.shape)},
-    states={"h0": "final"},
-    sums=("a",),
-    layouts=dict.fromkeys(("a", "h0"), (transpose, lambda tensor, _: tensor.mT)),
+selective_state_space = Operator(
+    layer.selective_state_space, {"cuda": "gyral.ops.selective_scan.triton"}, unread=2, shapes=shapes
 )
-selective_scan = Operator(naive.selective_scan, {"cpu": KERNELS}, shapes=shapes)

@@ -24,6 +24,12 @@ def launch(kernel: Any, programs: int, given: Sequence[Any], config: Any, warps:
             kernel[(programs,)](*given, config=config, num_warps=warps)
 
 
+def summed(sums: Tensor, like: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the gradients of constants, given sums over the steps of each row, (B, …), and the constants in order."""
+    parts = sums.flatten(1).sum(0).split([tensor.numel() for tensor in like.values()])
+    return {name: part.view(tensor.shape) for part, (name, tensor) in zip(parts, like.items(), strict=True)}
+
+
 def waves(device: torch.device, *shape: int) -> Tensor:
     """Return numbers for an example."""
     return torch.arange(math.prod(shape), dtype=torch.float32, device=device).cos().view(shape)

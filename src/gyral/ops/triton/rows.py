@@ -153,3 +153,14 @@ def normalize_backward(d, normal, scale, norms, grad_norms, which: tl.constexpr,
     d = d * tl.load(norms + 2 * which * size + columns, mask=inside, other=0.0)
     mean, along = totals_2(d, d * normal)
     return tl.where(inside, scale * (d - mean / size - normal * (along / size)), 0.0)
+
+
+@triton.jit
+def sum_rows(values, width, columns, here, rows, block: tl.constexpr):
+    """Return the sums of columns (K,) of a matrix with some rows of a width, `block` rows at a time, in their order."""
+    total = tl.zeros([block, columns.shape[0]], tl.float32)
+    for first in range(0, rows, block):
+        row = (first + tl.arange(0, block)).to(tl.int64)
+        valid = (row < rows)[:, None] & here[None, :]
+        total += tl.load(values + (row[:, None] * width + columns[None, :]), valid, 0.0)
+    return tl.sum(total, axis=0)

@@ -62,22 +62,24 @@ def scan_tile(a, ai, b, bi, marks, h, hi, is_complex: tl.constexpr):
         h, hi: (K,), the state before the first step.
         is_complex: Whether the numbers are complex.
     """
-    if is_complex:
-        if marks is None:
-            a, ai, b, bi = tl.associative_scan((a, ai, b, bi), 0, _compose_complex)
-        else:
-            a, ai, b, bi, marks = tl.associative_scan((a, ai, b, bi, marks), 0, _compose_complex_marked)
-        before, beforei = a * h[None, :] - ai * hi[None, :], a * hi[None, :] + ai * h[None, :]
-    else:
-        if marks is None:
-            a, b = tl.associative_scan((a, b), 0, _compose)
-        else:
-            a, b, marks = tl.associative_scan((a, b, marks), 0, _compose_marked)
-        before = a * h[None, :]
-        beforei = before
+    begins = (tl.arange(0, b.shape[0]) == 0)[:, None]
     if marks is not None:
-        before, beforei = tl.where(marks != 0, 0.0, before), tl.where(marks != 0, 0.0, beforei)
-    return b + before, bi + beforei
+        begins = begins & (marks == 0)
+    if is_complex:
+        b = tl.where(begins, b + (a * h[None, :] - ai * hi[None, :]), b)
+        bi = tl.where(begins, bi + (a * hi[None, :] + ai * h[None, :]), bi)
+        if marks is None:
+            _, _, b, bi = tl.associative_scan((a, ai, b, bi), 0, _compose_complex)
+        else:
+            _, _, b, bi, _ = tl.associative_scan((a, ai, b, bi, marks), 0, _compose_complex_marked)
+    else:
+        b = tl.where(begins, b + a * h[None, :], b)
+        if marks is None:
+            _, b = tl.associative_scan((a, b), 0, _compose)
+        else:
+            _, b, _ = tl.associative_scan((a, b, marks), 0, _compose_marked)
+        bi = b
+    return b, bi
 
 
 @triton.jit

@@ -20,3 +20,11 @@ def load_starts(starts, t, row, rows, valid):
     none = tl.zeros(valid.shape, tl.int1)
     place = t.to(tl.int64)[:, None] * rows + row[None, :]
     return none if starts is None else tl.load(starts + place, mask=valid, other=0) != 0
+
+
+@triton.jit
+def steps_of(t, row, length, starts, steps, rows):
+    """Return places in (T, B) of the steps t (L,) of a row, whether they exist and have inputs, and starts, (L, 1)."""
+    exists = ((t >= 0) & (t < steps))[:, None]
+    valid = exists & (t[:, None] < length[None, :])
+    return t.to(tl.int64)[:, None] * rows + row[None, :], exists, valid, load_starts(starts, t, row, rows, valid)

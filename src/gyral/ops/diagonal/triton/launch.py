@@ -10,7 +10,7 @@ from torch import Tensor
 from gyral.ops.diagonal import diagonal_scan
 from gyral.ops.diagonal.triton.coefficients import Config
 from gyral.ops.diagonal.triton.kernels import BLOCK, BLOCK_STEPS, backward_scan, forward_scan
-from gyral.ops.triton.launch import as_bytes, difference, launch, preparation, waves
+from gyral.ops.triton.launch import as_bytes, difference, launch, preparation, summed, waves
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 
@@ -53,12 +53,6 @@ def run(kernel: Any, config: Config, values: Tensor, gates: Tensor | None, a: An
     given = [values, gates, *constants, a.h0, getattr(a, "fresh", None), a.lengths, as_bytes(a.starts), *written]
     steps, batch = values.shape[:2]
     launch(kernel, -(-batch * config.size // BLOCK.value), (*given, steps, batch), config)
-
-
-def summed(sums: Tensor, like: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the gradients of constants, given sums over the steps of each row, (B, …), and the constants in order."""
-    parts = sums.flatten(1).sum(0).split([tensor.numel() for tensor in like.values()])
-    return {name: part.view(tensor.shape) for part, (name, tensor) in zip(parts, like.items(), strict=True)}
 
 
 def _config(a: Any, form: Form) -> Config:

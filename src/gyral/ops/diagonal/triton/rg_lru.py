@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from gyral.ops.diagonal.triton.coefficients import Config
 from gyral.ops.diagonal.triton.kernels import backward_scan, forward_scan
-from gyral.ops.diagonal.triton.launch import DTYPES, prepare, run, summed
+from gyral.ops.diagonal.triton.launch import DTYPES, prepare, run
+from gyral.ops.triton.launch import summed
 
 __all__ = ["DTYPES", "allocate", "backward", "forward", "prepare"]
 
