@@ -22,8 +22,8 @@ DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 
 
 def allocate(a: Any) -> tuple[list[Any], list[Any]]:
-    """Return outputs and last states; and the states before each chunk."""
-    return [torch.empty_like(a.u), torch.empty_like(a.h0)], [_of_chunks(a)]
+    """Return outputs and last states; and the states before each chunk, and the step sizes."""
+    return [torch.empty_like(a.u), torch.empty_like(a.h0)], [_of_chunks(a), torch.empty_like(a.step)]
 
 
 def forward(a: Any) -> tuple[list[Any], list[Any]]:
@@ -38,15 +38,15 @@ def backward(
     a: Any, results: list[Any], saved: list[Any], gradients: list[Any], needs: dict[str, bool]
 ) -> dict[str, Any]:
     """Return the gradients; see `gyral.ops.operator.Operator`."""
-    (kept,), (grad_outputs, grad_final) = saved, gradients
+    (kept, step_sizes), (grad_outputs, grad_final) = saved, gradients
     found = {name: torch.empty_like(getattr(a, name)) for name in ("u", "gate", "step", "matrices", "h0")}
     carried, starts = _of_chunks(a), as_bytes(a.starts)
-    given = a.gate, a.step, a.matrices, a.rate, a.bias, a.lengths, starts, grad_outputs, grad_final, carried
+    given = a.gate, step_sizes, a.matrices, a.rate, a.lengths, starts, grad_outputs, grad_final, carried
     _launch(backward_states, a, [*given, found["h0"]])
     constants = {name: getattr(a, name) for name in ("rate", "bias", "skip")}
     programs = _chunks(a) * len(a.h0)
     sums = a.u.new_empty(programs, sum(map(Tensor.numel, constants.values())))
-    given = a.u, a.gate, a.step, a.matrices, *constants.values(), a.lengths, starts, kept, carried, grad_outputs
+    given = a.u, a.gate, step_sizes, a.matrices, a.rate, a.skip, a.lengths, starts, kept, carried, grad_outputs
     written = [found[name] for name in ("u", "gate", "step", "matrices")]
     _launch(backward_chunks, a, [*given, *written, sums], programs)
     return found | summed(sums, constants)

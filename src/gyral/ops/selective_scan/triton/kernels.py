@@ -10,20 +10,13 @@ Steps beyond the length of a row have Δ = 0, so that the state at the end is th
 import triton
 import triton.language as tl
 
-from gyral.ops.triton.exponentials import softplus
+from gyral.ops.triton.exponentials import exp_minus_one, softplus
 from gyral.ops.triton.rows import sigmoid
 from gyral.ops.triton.scan import last_row, load_pair, scan_tile
 from gyral.ops.triton.sequences import load_lengths, steps_of
 from gyral.ops.triton.states import lanes, marks_of, of_channels, of_states, scan_back, sum_channels, sum_states
 
 CHUNK = tl.constexpr(16)  # L, the steps of a tile, and between the states that are kept
-
-
-@triton.jit
-def _step_sizes(step, bias, at, inside):
-    """Return Δ (L, K), and the numbers before softplus."""
-    before = tl.load(step + at, mask=inside, other=0.0) + bias[None, :]
-    return tl.where(inside, softplus(before), 0.0), before
 
 
 @triton.jit
@@ -36,7 +29,7 @@ def _matrices(matrices, place, valid, config: tl.constexpr):
 
 @triton.jit
 def _load(values, gate, step, matrices, t, row, length, steps, rows, channel, here, config: tl.constexpr):
-    """Return values, gate and step, (L, K), and B_t and C_t, (L, S), at the steps t (L,). `values` may be None.
+    """Return values, gate and step sizes, (L, K), and B_t and C_t, (L, S), at the steps t (L,). `values` may be None.
 
     A loop that needs those of a chunk loads those of the next one before it begins, so that it does not wait.
     """
@@ -69,11 +62,15 @@ def forward_states(
     outputs,
     final,
     kept,
+    step_sizes,
     steps,
     rows,
     config: tl.constexpr,
 ):
-    """Write outputs (T, B, N), last states (B, N, S), and those before the chunks, `kept` (⌈T / L⌉, B, N, S)."""
+    """Write the outputs and step sizes Δ (T, B, N), and the states (B, N, S) after the last step and before each chunk.
+
+    Those before the chunks are `kept` (⌈T / L⌉, B, N, S).
+    """
     program = tl.program_id(0).to(tl.int64)
     row = program // config.groups + tl.zeros([1], tl.int64)
     channel, here, place, has_state = lanes(program % config.groups * config.channels, config)
@@ -89,7 +86,9 @@ def forward_states(
         t = first + i
         following = _load(u, gate, step, matrices, t + CHUNK, row, length, steps, rows, channel, here, config)
         at, exists, valid, started = steps_of(t, row, length, starts, steps, rows)
+        at = at * config.size + channel[None, :]
         delta = tl.where(valid & here[None, :], softplus(raw + shift[None, :]), 0.0)
+        tl.store(step_sizes + at, delta, mask=exists & here[None, :])
         a = tl.exp(of_channels(delta, config.width) * rates[None, :])
         b_wide = of_channels(delta * x, config.width) * of_states(b, config.channels)
         marks = None if starts is None else marks_of(started, a)
@@ -97,7 +96,7 @@ def forward_states(
         h = last_row(hidden, CHUNK)
         y = sum_states(hidden * of_states(c, config.channels), config.width)
         y = tl.where(valid, (y + scale[None, :] * x) * z * sigmoid(z), 0.0)
-        tl.store(outputs + (at * config.size + channel[None, :]), y, mask=exists & here[None, :])
+        tl.store(outputs + at, y, mask=exists & here[None, :])
         x, z, raw, b, c = following
     tl.store(final + state_at, h, mask=has_state)
 
@@ -105,10 +104,9 @@ def forward_states(
 @triton.jit(do_not_specialize=["steps", "rows"])
 def backward_states(
     gate,
-    step,
+    step_sizes,
     matrices,
     rate,
-    bias,
     lengths,
     starts,
     grad_outputs,
@@ -129,31 +127,29 @@ def backward_states(
     channel, here, place, has_state = lanes(program % config.groups * config.channels, config)
     whole: tl.constexpr = config.size * config.states
     rates, length = _rates(rate, place, has_state), load_lengths(lengths, row, row < rows, steps)
-    shift = tl.load(bias + channel, here, 0.0)
     state_at = row * whole + place
     e = tl.zeros([config.channels * config.width], tl.float32)
     if grad_final is not None:
         e = tl.load(grad_final + state_at, mask=has_state, other=0.0)
     chunks = (steps + CHUNK - 1) // CHUNK
     t = chunks * CHUNK - 1 - tl.arange(0, CHUNK)
-    loaded = _load(grad_outputs, gate, step, matrices, t, row, length, steps, rows, channel, here, config)
-    dy, z, raw, c = loaded[0], loaded[1], loaded[2], loaded[4]
+    loaded = _load(grad_outputs, gate, step_sizes, matrices, t, row, length, steps, rows, channel, here, config)
+    dy, z, delta, c = loaded[0], loaded[1], loaded[2], loaded[4]
     for done in range(0, chunks):
         chunk = chunks - 1 - done
         tl.store(carried + (chunk * (rows.to(tl.int64) * whole) + state_at), e, mask=has_state)
         t = chunk * CHUNK + CHUNK - 1 - tl.arange(0, CHUNK)
         following = _load(
-            grad_outputs, gate, step, matrices, t - CHUNK, row, length, steps, rows, channel, here, config
+            grad_outputs, gate, step_sizes, matrices, t - CHUNK, row, length, steps, rows, channel, here, config
         )
-        _, _, valid, started = steps_of(t, row, length, starts, steps, rows)
-        delta = tl.where(valid & here[None, :], softplus(raw + shift[None, :]), 0.0)
+        started = steps_of(t, row, length, starts, steps, rows)[3]
         a = tl.exp(of_channels(delta, config.width) * rates[None, :])
         d = of_channels(dy * z * sigmoid(z), config.width) * of_states(c, config.channels)
         d = tl.where(started, 0.0, a * d)
         marks = None if starts is None else marks_of(started, a)
         d, _ = scan_tile(a, a, d, d, marks, e, e, False)
         e = last_row(d, CHUNK)
-        dy, z, raw, c = following[0], following[1], following[2], following[4]
+        dy, z, delta, c = following[0], following[1], following[2], following[4]
     tl.store(grad_h0 + state_at, e, mask=has_state)
 
 
@@ -161,10 +157,9 @@ def backward_states(
 def backward_chunks(
     u,
     gate,
-    step,
+    step_sizes,
     matrices,
     rate,
-    bias,
     skip,
     lengths,
     starts,
@@ -201,19 +196,19 @@ def backward_chunks(
     for first in range(0, config.size, config.channels):
         channel, here, place, has_state = lanes(first, config)
         rates = _rates(rate, place, has_state)
-        shift, scale = tl.load(bias + channel, here, 0.0), tl.load(skip + channel, here, 0.0)
+        scale = tl.load(skip + channel, here, 0.0)
         state_at = (chunk * rows + row) * whole + place
         h, e = tl.load(kept + state_at, has_state, 0.0), tl.load(carried + state_at, has_state, 0.0)
         inside, unit = valid & here[None, :], channel[None, :]
         here_at, before_at = at * config.size + unit, previous[0] * config.size + unit
         x, z = tl.load(u + here_at, inside, 0.0), tl.load(gate + here_at, inside, 0.0)
-        delta, raw = _step_sizes(step, shift, here_at, inside)
+        delta = tl.load(step_sizes + here_at, inside, 0.0)
 
         # a_t h_{t−1}, the state without what enters
         a = tl.exp(of_channels(delta, config.width) * rates[None, :])
         is_before = previous[2] & here[None, :]
-        delta_before, _ = _step_sizes(step, shift, before_at, is_before)
-        entered = of_channels(delta_before * tl.load(u + before_at, is_before, 0.0), config.width)
+        driven_before = tl.load(step_sizes + before_at, is_before, 0.0) * tl.load(u + before_at, is_before, 0.0)
+        entered = of_channels(driven_before, config.width)
         entered *= of_states(b_before[0], config.channels)
         entered = tl.where(started, 0.0, a * entered)
         marks = None if starts is None else marks_of(started, a)
@@ -228,7 +223,8 @@ def backward_chunks(
         y = sum_states(hidden * c, config.width) + scale[None, :] * x
         do = dy * z * opened
         do_wide = of_channels(do, config.width)
-        delta_after, _ = _step_sizes(step, shift, following[0] * config.size + unit, following[2] & here[None, :])
+        after_at = following[0] * config.size + unit
+        delta_after = tl.load(step_sizes + after_at, following[2] & here[None, :], 0.0)
         a_after = tl.exp(of_channels(delta_after, config.width) * rates[None, :])
         read = do_wide * c
         marks = None if starts is None else marks_of(following[3], a)
@@ -237,7 +233,7 @@ def backward_chunks(
         from_log = d * left  # the gradient of log a_t
         d_driven = sum_states(d * b, config.width)
         d_delta = sum_states(from_log * rates[None, :], config.width) + x * d_driven
-        d_step = tl.where(inside, d_delta * sigmoid(raw), 0.0)
+        d_step = tl.where(inside, d_delta * -exp_minus_one(-delta), 0.0)  # dΔ / dstep = 1 − exp(−Δ)
         written = exists & here[None, :]
         tl.store(grad_u + here_at, tl.where(inside, delta * d_driven + scale[None, :] * do, 0.0), mask=written)
         tl.store(grad_step + here_at, d_step, mask=written)

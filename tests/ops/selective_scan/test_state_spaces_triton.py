@@ -1,0 +1,312 @@
+"""The Triton kernels of Mamba and S4D against plain torch in float64: on a GPU, else under Triton's interpreter."""
+
+import copy
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="the kernels need triton")
+
+import triton.language as tl
+from torch import Tensor
+
+from gyral.cells.mamba import MambaCell
+from gyral.cells.s4d import S4DCell
+from gyral.nn import choice
+from gyral.nn.choice import Choice
+from gyral.nn.recurrent import Recurrent
+from gyral.ops.channel_scan import channel_state_space
+from gyral.ops.channel_scan import triton as channel_kernels
+from gyral.ops.operator import KernelUnavailableError
+from gyral.ops.selective_scan import selective_state_space
+from gyral.ops.selective_scan import triton as selective_kernels
+from gyral.ops.triton import states as tiles
+from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+
+OPERATORS = {"mamba": selective_state_space, "s4d": channel_state_space}
+MODULES = {"mamba": selective_kernels, "s4d": channel_kernels}
+TOLERANCE = 1e-5 if ON_GPU else 2e-6  # a GPU's exponential and division are not rounded correctly
+# T, B, N, S: one step, part of a chunk, several chunks and tiles of channels; on a GPU, more of them
+SIZES = [(1, 1, 1, 1), (7, 3, 5, 3), (40, 2, 5, 3), *([(300, 3, 50, 16), (70, 2, 9, 40)] if ON_GPU else [])]
+MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
+
+
+@pytest.fixture(autouse=True)
+def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with kernels_of(*OPERATORS.values()):
+        if not ON_GPU:
+            use_small_tiles(monkeypatch)
+        yield
+
+
+def use_small_tiles(patch: pytest.MonkeyPatch) -> None:
+    """Have 5 channels with 3 or 4 numbers take two tiles, and 40 steps take three chunks, or two spans of chunks."""
+    patch.setattr(tiles, "LANES", 16)
+    for module in (channel_kernels, channel_kernels.kernels):
+        patch.setattr(module, "CHUNK", tl.constexpr(16))
+        patch.setattr(module, "SPAN", tl.constexpr(2))
+
+
+class Case:
+    """An operator with arguments: tensors with a gradient, in float64 with values of float32, and others."""
+
+    def __init__(self, kind: str, steps: int, batch: int, size: int, states: int, masks: str = "none") -> None:
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(shape).double()
+
+        self.kind, self.operator, self.module = kind, OPERATORS[kind], MODULES[kind]
+        self.name, self.others = f"{kind} {steps}×{batch}×{size}×{states} {masks}", dict[str, Any]()
+        sequence, of_states = (steps, batch, size), (size, states)
+        if kind == "mamba":
+            self.tensors = {"u": normal(*sequence), "gate": normal(*sequence), "step": 2 * normal(*sequence)}
+            self.tensors |= {"matrices": normal(steps, batch, 2 * states), "rate": normal(*of_states)}
+            self.tensors |= {"bias": normal(size), "skip": normal(size), "h0": normal(batch, *of_states)}
+        else:
+            self.tensors = {"inputs": normal(*sequence), "rate": normal(*of_states), "frequency": normal(*of_states)}
+            self.tensors |= {"scale": normal(size) - 2, "readout": normal(2, *of_states), "skip": normal(size)}
+            self.tensors["h0"] = normal(batch, 2 * size * states)
+        self.tensors = {name: tensor.float().double() for name, tensor in self.tensors.items()}
+        has_lengths, has_starts = MASKS[masks]
+        if has_lengths:
+            self.others["lengths"] = torch.randint(1, steps + 1, (batch,))
+        if has_starts:
+            self.others["starts"] = torch.rand(steps, batch) < 0.2
+
+    @property
+    def sequences(self) -> dict[str, Tensor]:
+        """The tensors (T, B, …)."""
+        return {
+            name: self.tensors[name] for name in ("u", "gate", "step", "matrices", "inputs") if name in self.tensors
+        }
+
+    @property
+    def beyond(self) -> Tensor:
+        """Where a row has ended, (T, B)."""
+        steps = len(next(iter(self.sequences.values())))
+        return torch.arange(steps).unsqueeze(1) >= self.others["lengths"]
+
+    def results(self, run: Any, dtype: torch.dtype, device: str = "cpu") -> dict[str, Tensor]:
+        """Return results and gradients, in float64."""
+        leaves = {name: each.to(device, dtype).requires_grad_() for name, each in self.tensors.items()}
+        others = {name: each.to(device) for name, each in self.others.items()}
+        values = run(**leaves, **others)
+        generator = torch.Generator().manual_seed(5)
+        by = [torch.randn(value.shape, generator=generator).to(value) for value in values]
+        gradients = torch.autograd.grad(values, list(leaves.values()), by)
+        found = {"outputs": values[0], "final": values[1]} | dict(zip(leaves, gradients, strict=True))
+        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
+
+    def by_kernels(self) -> dict[str, Tensor]:
+        return self.results(self.operator, torch.float32, DEVICE)
+
+    def check(self) -> dict[str, Tensor]:
+        """Compare the kernels with plain torch; return their results."""
+        found, expected = self.by_kernels(), self.results(self.operator.naive, torch.float64)
+        for name, tensor in expected.items():
+            error, size = (found[name] - tensor).norm().item(), tensor.norm().item()
+            assert error <= TOLERANCE * size, f"{name}: {error / size:.1e}: {self.name}"
+        return found
+
+    def arguments(self) -> Any:
+        """Return the arguments of the kernels."""
+        tensors = {name: tensor.float().to(DEVICE) for name, tensor in self.tensors.items()}
+        others = {name: each.to(DEVICE) for name, each in self.others.items()}
+        return self.operator.Arguments(**tensors, **others)
+
+
+ALL = [" ".join((*map(str, sizes), masks)) for sizes in SIZES for masks in MASKS]
+
+
+@pytest.mark.named("*40 2 5 3 none*", "*40 2 5 3 both*", "*1 1 1 1 lengths*")
+@pytest.mark.parametrize("sizes", ALL)
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_kernels_equal_plain_torch(kind: str, sizes: str) -> None:
+    *numbers, masks = sizes.split()
+    case = Case(kind, *map(int, numbers), masks)
+    found = case.check()
+    if MASKS[masks][0]:
+        for name, tensor in found.items():
+            if tensor.shape[:2] == case.beyond.shape:
+                assert not tensor[case.beyond].any(), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_tiles_of_the_size_of_a_gpu(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    with kernels_of(*OPERATORS.values()):
+        Case(kind, 300 if kind == "s4d" else 40, 1, 9, 16, "starts").check()
+
+
+@pytest.mark.parametrize("near", [0, 1])
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_decays_near_0_and_1(kind: str, near: int) -> None:
+    case = Case(kind, 20, 1, 2, 2)
+    if kind == "mamba":
+        case.tensors["step"] += 10 if near == 0 else -12
+    else:
+        case.tensors["scale"] += 6 if near == 0 else -6
+    case.check()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of numpy
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_what_is_no_number_stays_where_it_is(kind: str) -> None:
+    """It reaches no earlier step, no other row or channel, and no step after a reset."""
+    case = Case(kind, 20, 2, 3, 2, "starts")
+    case.others["starts"].zero_()[18, 1] = True
+    expected = case.by_kernels()
+    for name, tensor in case.sequences.items():
+        if name != "matrices":
+            tensor[17, 1, 1] = torch.nan
+    found = case.by_kernels()
+    assert found["outputs"][17, 1, 1].isnan()
+    is_changed = torch.zeros(20, 2, 3, dtype=torch.bool)
+    is_changed[17, 1, 1] = True
+    assert torch.equal(found["outputs"][~is_changed], expected["outputs"][~is_changed])
+    assert torch.equal(found["final"], expected["final"])
+    case.tensors["h0"][1] = torch.inf
+    for tensor in case.sequences.values():
+        tensor[:18, 1] = torch.inf
+    found = case.by_kernels()
+    for name in ("outputs", *case.sequences):
+        assert torch.equal(found[name][18:], expected[name][18:]), name
+        assert torch.equal(found[name][:, 0], expected[name][:, 0]), name
+    assert torch.equal(found["final"], expected["final"])
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_nothing_beyond_the_lengths_matters(kind: str) -> None:
+    case = Case(kind, 18, 2, 3, 2, "both")
+    case.others["lengths"] = torch.tensor([15, 17])
+    expected = case.by_kernels()
+    for tensor in case.sequences.values():
+        tensor[case.beyond] = torch.nan
+    case.others["starts"][case.beyond] = True
+    found = case.by_kernels()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_no_steps_no_rows_and_results_alone(kind: str) -> None:
+    assert all(tensor.sum() == 0 for tensor in Case(kind, 3, 0, 2, 1).by_kernels().values())
+    case = Case(kind, 5, 2, 3, 2)
+    given, module = case.arguments(), case.module
+    results, saved = module.forward(given)
+    for index in (0, 1):
+        gradients = [result.cos() if place == index else None for place, result in enumerate(results)]
+        found = module.backward(given, results, saved, gradients, {})
+        zeros = [torch.zeros_like(each) if by is None else by for each, by in zip(results, gradients, strict=True)]
+        expected = module.backward(given, results, saved, zeros, {})
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    given = given._replace(**{name: getattr(given, name)[:0] for name in case.sequences})
+    results, saved = module.forward(given)
+    assert len(results[0]) == 0
+    assert torch.equal(results[1], given.h0)
+    found = module.backward(given, results, saved, [None, results[1]], {})
+    assert torch.equal(found["h0"], given.h0)
+    assert not any(gradient.any() for name, gradient in found.items() if name != "h0")
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_two_pieces_equal_the_whole_and_second_derivatives_those_of_plain_torch(kind: str) -> None:
+    case = Case(kind, 21, 2, 3, 2)
+    given = case.arguments()
+    outputs, final = case.operator(*given)
+    pieces, state = [], given.h0
+    for part in (slice(0, 13), slice(13, None)):
+        cut = {name: getattr(given, name)[part] for name in case.sequences}
+        piece, state = case.operator(*given._replace(**cut, h0=state))
+        pieces.append(piece)
+    torch.testing.assert_close(torch.cat(pieces), outputs)
+    torch.testing.assert_close(state, final)
+    found = []
+    for run in (case.operator, case.operator.naive):
+        leaves = {
+            name: getattr(given, name)[:4] if name in case.sequences else getattr(given, name) for name in case.tensors
+        }
+        leaves = {name: tensor.clone().requires_grad_() for name, tensor in leaves.items()}
+        (gradient,) = torch.autograd.grad(run(**leaves)[0].sin().sum(), leaves["rate"], create_graph=True)
+        found.append(torch.autograd.grad(gradient.square().sum(), list(leaves.values())))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_launches_and_memory(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One launch forward and three backward, of which Mamba's last one is a sum of torch; few tensors are kept."""
+    case = Case(kind, 40, 3, 16, 16 if kind == "mamba" else 32)
+    run, launched = case.module.launch, []
+
+    def counted(kernel: Any, *given: Any) -> None:
+        launched.append(kernel)
+        run(kernel, *given)
+
+    monkeypatch.setattr(case.module, "launch", counted)
+    small = Case(kind, 2, 1, 1, 1)
+    sum(
+        small.operator(**{name: each.float().to(DEVICE).requires_grad_() for name, each in small.tensors.items()})
+    ).sum().backward()
+    assert len(launched) == len(set(launched)) == (3 if kind == "mamba" else 4)
+    given = case.arguments()
+    results, saved = case.module.allocate(given)
+    tensors = [each for each in given if isinstance(each, Tensor)]
+    kept = sum(each.numel() for each in (*tensors, *saved))
+    assert kept <= 2 * sum(each.numel() for each in (*tensors, *results))
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_the_first_use_compares_with_plain_torch(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, module = torch.device(DEVICE), MODULES[kind]
+    forward = module.forward
+
+    def wrong(given: Any) -> Any:
+        results, saved = forward(given)
+        results[0][-1].mul_(1.001)
+        return results, saved
+
+    monkeypatch.setattr(module, "forward", wrong)
+    module._probe.cache_clear()
+    reason = r"state spaces do not run on .*: result 0 differs from that of PyTorch by .*e-0. of its norm"
+    with pytest.raises(KernelUnavailableError, match=reason):
+        module.prepare(device)
+    module._probe.cache_clear()
+
+
+@pytest.mark.skipif(not ON_GPU, reason="the interpreter has one thread")
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_the_same_bits_again(kind: str) -> None:
+    case = Case(kind, 300, 40, 50, 16, "both")
+    expected = case.by_kernels()
+    for _ in range(10):
+        found = case.by_kernels()
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+CELLS = {"mamba": MambaCell(4, 3, state_size=2), "s4d": S4DCell(4, 3, state_size=2)}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_equal_their_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, batch = 5, 3
+    cell: Any = CELLS[name].to(DEVICE)
+    monkeypatch.setattr(choice, "is_on_gpu", lambda cell: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    module = Recurrent(lambda size: copy.deepcopy(cell), 4)
+    assert module.choice(module.cells[0]) == Choice("fused")
+    assert module.choice(module.cells[0]).name == "fused"
+    monkeypatch.undo()
+    assert importlib.import_module(cell.fused_operator.kernels["cuda"]) is MODULES[name]
+    lengths, starts = torch.tensor([2, steps, 3], device=DEVICE), (torch.rand(steps, batch) < 0.3).to(DEVICE)
+    inputs = torch.randn(steps, batch, 4, device=DEVICE)
+    found = []
+    for backend in ("fused", "reference"):
+        module = Recurrent(lambda size: cell, 4, backend=backend)
+        outputs, (state,) = module(leaf := inputs.clone().requires_grad_(), lengths=lengths, starts=starts)
+        total = outputs.sin().sum() + sum(each.sin().sum() for each in state)
+        found.append([outputs, *torch.autograd.grad(total, [leaf, *cell.parameters()])])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
