@@ -22,6 +22,7 @@ KERNELS = (
     "tests/ops/rum/test_rum_triton.py",
     "tests/ops/delta/test_delta_triton.py",
     "tests/ops/diagonal/test_diagonal_triton.py",
+    "tests/ops/selective_scan/test_state_spaces_triton.py",
     "tests/ops/short_convolution/test_short_convolution_triton.py",
     "tests/ops/rotation_scan/test_rotation_scan_triton.py",
     "tests/ops/normalized_heads/test_normalized_heads_triton.py",

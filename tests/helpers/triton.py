@@ -25,7 +25,8 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
     """Mend faults of the interpreter: loop bounds under numpy ≥ 2.4; products of bfloat16, held as bits; slow calls.
 
     For every function that a kernel calls, it goes through all of Triton's language again. It describes the types in
-    every tuple, too, which only the compiler reads. It scans one number at a time, and reduces several tensors so.
+    every tuple, too, which only the compiler reads. It scans one number at a time, reduces several tensors so, and
+    flips a tensor by many reductions.
     """
     if ON_GPU:
         return
@@ -62,6 +63,9 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
             reach *= 2
         return [self.to_tensor(data, each.dtype) for data, each in zip(found, given, strict=True)]
 
+    def flip(x: Any, dim: int) -> Any:
+        return core.tensor(interpreter.TensorHandle(np.flip(x.handle.data, dim), x.dtype), x.type)
+
     def reduce(self: Any, given: Any) -> list[Any]:
         """Combine one half of the axis with the other one, as long as there are two."""
         values, dtypes = [each.handle.data for each in given], [each.dtype for each in given]
@@ -72,8 +76,7 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
         while values[0].shape[self.axis] > 1:
             halves = zip(*(np.split(value, 2, self.axis) for value in values), strict=True)
             first, second = (map(tensor, half, dtypes) for half in halves)
-            combined = self.combine_fn.fn(*first, *second)
-            values = [each.handle.data for each in (combined if isinstance(combined, tuple) else [combined])]
+            values = [each.handle.data for each in self.combine_fn.fn(*first, *second)]
         if not self.keep_dims:
             values = [value.squeeze(self.axis) for value in values]
         return [self.to_tensor(*each) for each in zip(values, dtypes, strict=True)]
@@ -85,6 +88,7 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(interpreter.InterpreterBuilder, "create_dot", dot)
     patch.setattr(interpreter.ScanOps, "generic_scan", scan)
     patch.setattr(interpreter.ReduceOps, "generic_reduce", reduce)
+    patch.setattr(triton.language, "flip", flip)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +21,6 @@ from gyral.nn.choice import Choice
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.channel_scan import channel_state_space
 from gyral.ops.channel_scan import triton as channel_kernels
-from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.selective_scan import selective_state_space
 from gyral.ops.selective_scan import triton as selective_kernels
 from gyral.ops.triton import states as tiles
@@ -120,7 +120,7 @@ class Case:
 ALL = [" ".join((*map(str, sizes), masks)) for sizes in SIZES for masks in MASKS]
 
 
-@pytest.mark.named("*40 2 5 3 none*", "*40 2 5 3 both*", "*1 1 1 1 lengths*")
+@pytest.mark.named("*40 2 5 3 both*", "*7 3 5 3 none*")
 @pytest.mark.parametrize("sizes", ALL)
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_kernels_equal_plain_torch(kind: str, sizes: str) -> None:
@@ -141,14 +141,13 @@ def test_tiles_of_the_size_of_a_gpu(kind: str, monkeypatch: pytest.MonkeyPatch) 
         Case(kind, 300 if kind == "s4d" else 40, 1, 9, 16, "starts").check()
 
 
-@pytest.mark.parametrize("near", [0, 1])
 @pytest.mark.parametrize("kind", OPERATORS)
-def test_decays_near_0_and_1(kind: str, near: int) -> None:
+def test_decays_near_0_and_1(kind: str) -> None:
     case = Case(kind, 20, 1, 2, 2)
     if kind == "mamba":
-        case.tensors["step"] += 10 if near == 0 else -12
+        case.tensors["step"] += torch.tensor([3.0, -12.0])
     else:
-        case.tensors["scale"] += 6 if near == 0 else -6
+        case.tensors["scale"] += torch.tensor([6.0, -6.0])
     case.check()
 
 
@@ -156,31 +155,31 @@ def test_decays_near_0_and_1(kind: str, near: int) -> None:
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_what_is_no_number_stays_where_it_is(kind: str) -> None:
     """It reaches no earlier step, no other row or channel, and no step after a reset."""
-    case = Case(kind, 20, 2, 3, 2, "starts")
-    case.others["starts"].zero_()[18, 1] = True
+    case = Case(kind, 18, 2, 2, 1, "starts")
+    case.others["starts"].zero_()[17, 1] = True
     expected = case.by_kernels()
     for name, tensor in case.sequences.items():
         if name != "matrices":
-            tensor[17, 1, 1] = torch.nan
+            tensor[16, 1, 1] = torch.nan
     found = case.by_kernels()
-    assert found["outputs"][17, 1, 1].isnan()
-    is_changed = torch.zeros(20, 2, 3, dtype=torch.bool)
-    is_changed[17, 1, 1] = True
+    assert found["outputs"][16, 1, 1].isnan()
+    is_changed = torch.zeros(18, 2, 2, dtype=torch.bool)
+    is_changed[16, 1, 1] = True
     assert torch.equal(found["outputs"][~is_changed], expected["outputs"][~is_changed])
     assert torch.equal(found["final"], expected["final"])
     case.tensors["h0"][1] = torch.inf
     for tensor in case.sequences.values():
-        tensor[:18, 1] = torch.inf
+        tensor[:17, 1] = torch.inf
     found = case.by_kernels()
     for name in ("outputs", *case.sequences):
-        assert torch.equal(found[name][18:], expected[name][18:]), name
+        assert torch.equal(found[name][17:], expected[name][17:]), name
         assert torch.equal(found[name][:, 0], expected[name][:, 0]), name
     assert torch.equal(found["final"], expected["final"])
 
 
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_nothing_beyond_the_lengths_matters(kind: str) -> None:
-    case = Case(kind, 18, 2, 3, 2, "both")
+    case = Case(kind, 18, 2, 2, 1, "both")
     case.others["lengths"] = torch.tensor([15, 17])
     expected = case.by_kernels()
     for tensor in case.sequences.values():
@@ -200,8 +199,9 @@ def test_no_steps_no_rows_and_results_alone(kind: str) -> None:
         gradients = [result.cos() if place == index else None for place, result in enumerate(results)]
         found = module.backward(given, results, saved, gradients, {})
         zeros = [torch.zeros_like(each) if by is None else by for each, by in zip(results, gradients, strict=True)]
-        expected = module.backward(given, results, saved, zeros, {})
-        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+        for name, tensor in module.backward(given, results, saved, zeros, {}).items():
+            # other machine code may round in another order
+            torch.testing.assert_close(found[name], tensor, rtol=1e-6, atol=1e-6)
     given = given._replace(**{name: getattr(given, name)[:0] for name in case.sequences})
     results, saved = module.forward(given)
     assert len(results[0]) == 0
@@ -260,7 +260,7 @@ def test_launches_and_memory(kind: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_the_first_use_compares_with_plain_torch(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    device, module = torch.device(DEVICE), MODULES[kind]
+    module = MODULES[kind]
     forward = module.forward
 
     def wrong(given: Any) -> Any:
@@ -269,11 +269,8 @@ def test_the_first_use_compares_with_plain_torch(kind: str, monkeypatch: pytest.
         return results, saved
 
     monkeypatch.setattr(module, "forward", wrong)
-    module._probe.cache_clear()
-    reason = r"state spaces do not run on .*: result 0 differs from that of PyTorch by .*e-0. of its norm"
-    with pytest.raises(KernelUnavailableError, match=reason):
-        module.prepare(device)
-    module._probe.cache_clear()
+    reason = module._probe.__wrapped__(torch.device(DEVICE))
+    assert re.fullmatch("result 0 differs from that of PyTorch by .*e-0. of its norm", reason)
 
 
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter has one thread")
@@ -296,7 +293,7 @@ def test_cells_equal_their_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(choice, "is_on_gpu", lambda cell: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     module = Recurrent(lambda size: copy.deepcopy(cell), 4)
-    assert module.choice(module.cells[0]) == Choice("fused")
+    assert module.choice(module.cells[0]) == Choice("fused", None, choice.SHORT)
     assert module.choice(module.cells[0]).name == "fused"
     monkeypatch.undo()
     assert importlib.import_module(cell.fused_operator.kernels["cuda"]) is MODULES[name]

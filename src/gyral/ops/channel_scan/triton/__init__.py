@@ -80,7 +80,7 @@ def _launch(kernel: Any, a: Any, count: int, given: tuple[Any, ...]) -> None:
 @torch.inference_mode(False)
 def _probe(device: torch.device) -> str | None:
     """Return the reason why the kernels fail, or None. The example has two chunks, lengths and starts."""
-    steps, batch, size, states = CHUNK.value + 3, 3, 6, 3
+    steps, batch, size, states = CHUNK.value + 3, 2, 6, 3
     of_states = size, states
     shapes = (steps, batch, size), of_states, of_states, (size,), (2, *of_states), (size,), (batch, 2 * size * states)
     tensors = [waves(device, *shape) for shape in shapes]

@@ -23,21 +23,24 @@ ROWS = tl.constexpr(16)  # sums of spans that a program reads at once
 
 @triton.jit
 def _parameters(rate, frequency, scale, first, place, here, config: tl.constexpr):
-    """Return −e^rate, frequency and log Δ for the states of the channels from `first` on, (K P,); −1 where none is."""
+    """Return −e^rate, frequency and log Δ for the states of the channels from `first` on, (K P,), as float64.
+
+    The steps of a long memory add up the error of λ, so that it is only that of its rounding to float32.
+    """
     channel = first + tl.arange(0, config.channels * config.width) // config.width
-    real = -tl.exp(tl.load(rate + place, mask=here, other=0.0))
-    return real, tl.load(frequency + place, mask=here, other=0.0), tl.load(scale + channel, mask=here, other=0.0)
+    real = -tl.exp(tl.load(rate + place, mask=here, other=0.0).to(tl.float64))
+    imaginary = tl.load(frequency + place, mask=here, other=0.0).to(tl.float64)
+    return real, imaginary, tl.load(scale + channel, mask=here, other=0.0).to(tl.float64)
 
 
 @triton.jit
 def _constants(rate, frequency, scale, readout, first, place, here, config: tl.constexpr):
     """Return λ and 2 C ⊙ B̄, real and imaginary parts, (K P,); zeros where there is no state."""
-    whole: tl.constexpr = config.size * config.states
     real, imaginary, log_step = _parameters(rate, frequency, scale, first, place, here, config)
     a, ai, f, fi, _, _ = discretize(real, imaginary, log_step, "zoh")
-    c, ci = load_pair(readout + place, whole, here, True)
+    c, ci = load_pair(readout + place, config.size * config.states, here, True)
     w, wi = multiply(2.0 * f, 2.0 * fi, c, ci)
-    return a, ai, w, wi
+    return a.to(tl.float32), ai.to(tl.float32), w.to(tl.float32), wi.to(tl.float32)
 
 
 @triton.jit

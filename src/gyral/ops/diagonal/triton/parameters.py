@@ -36,7 +36,8 @@ def forward_parameters(rate, frequency, scale, drive, readout, decay, weight, re
     p = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     here = p < config.states
     vectors = _load_vectors(rate, frequency, scale, p, here)
-    a, ai, f, fi, _, _ = discretize(vectors[0], vectors[1], vectors[2], config.kind)
+    kind: tl.constexpr = config.kind
+    a, ai, f, fi, _, _ = discretize(vectors[0], vectors[1], vectors[2], kind)
     tl.store(decay + p, a, mask=here)
     tl.store(decay + config.states + p, ai, mask=here)
     whole: tl.constexpr = config.states * config.size
@@ -86,7 +87,8 @@ def backward_parameters(
     here, output = p < config.states, p < config.size
     tl.store(grad_skip + p, sum_rows(skip_sums, config.size, p, output, rows, COLUMNS), mask=output)
     vectors = _load_vectors(rate, frequency, scale, p, here)
-    _, _, f, fi, _, _ = discretize(vectors[0], vectors[1], vectors[2], config.kind)
+    kind: tl.constexpr = config.kind
+    _, _, f, fi, _, _ = discretize(vectors[0], vectors[1], vectors[2], kind)
     sums = tl.zeros([BLOCK, COLUMNS], tl.float32)
     sumsi = sums
     whole: tl.constexpr = config.states * config.size
@@ -108,7 +110,7 @@ def backward_parameters(
     da = sum_rows(decay_sums, 2 * config.states, p, here, rows, COLUMNS)
     dai = sum_rows(decay_sums, 2 * config.states, config.states + p, here, rows, COLUMNS)
     d_rate, d_frequency, d_scale = vector_gradients(
-        vectors[0], vectors[1], vectors[2], da, dai, tl.sum(sums, axis=1), tl.sum(sumsi, axis=1), config.kind
+        vectors[0], vectors[1], vectors[2], da, dai, tl.sum(sums, axis=1), tl.sum(sumsi, axis=1), kind
     )
     tl.store(grad_rate + p, d_rate, mask=here)
     tl.store(grad_frequency + p, d_frequency, mask=here)

@@ -41,12 +41,12 @@ def backward(
     (kept, step_sizes), (grad_outputs, grad_final) = saved, gradients
     found = {name: torch.empty_like(getattr(a, name)) for name in ("u", "gate", "step", "matrices", "h0")}
     carried, starts = _of_chunks(a), as_bytes(a.starts)
-    given = a.gate, step_sizes, a.matrices, a.rate, a.lengths, starts, grad_outputs, grad_final, carried
+    given = [a.gate, step_sizes, a.matrices, a.rate, a.lengths, starts, grad_outputs, grad_final, carried]
     _launch(backward_states, a, [*given, found["h0"]])
     constants = {name: getattr(a, name) for name in ("rate", "bias", "skip")}
     programs = _chunks(a) * len(a.h0)
     sums = a.u.new_empty(programs, sum(map(Tensor.numel, constants.values())))
-    given = a.u, a.gate, step_sizes, a.matrices, a.rate, a.skip, a.lengths, starts, kept, carried, grad_outputs
+    given = [a.u, a.gate, step_sizes, a.matrices, a.rate, a.skip, a.lengths, starts, kept, carried, grad_outputs]
     written = [found[name] for name in ("u", "gate", "step", "matrices")]
     _launch(backward_chunks, a, [*given, *written, sums], programs)
     return found | summed(sums, constants)
@@ -73,7 +73,7 @@ def _launch(kernel: Any, a: Any, given: list[Any], programs: int | None = None) 
 @torch.inference_mode(False)
 def _probe(device: torch.device) -> str | None:
     """Return the reason why the kernels fail, or None. The example has two chunks, lengths and starts."""
-    steps, batch, size, states = CHUNK.value + 3, 3, 6, 3
+    steps, batch, size, states = CHUNK.value + 3, 2, 6, 3
     sequence, of_states = (steps, batch, size), (size, states)
     shapes = *[sequence] * 3, (steps, batch, 2 * states), of_states, (size,), (size,), (batch, *of_states)
     tensors = [waves(device, *shape) for shape in shapes]
