@@ -135,6 +135,32 @@ class DeltaCase(NamedTuple):
         return f"decay={self.decay} erase={self.erase} size={self.size} masked={self.masked}"
 
 
+class StatesCase(NamedTuple):
+    """Arguments that make the state spaces of Mamba or S4D launch their kernels.
+
+    Attributes:
+        kind: "mamba" or "s4d".
+        size: The number of channels.
+        states: The number of states of a channel.
+        masked: Whether there are lengths and resets.
+        cards: Compute capabilities for which it is compiled.
+    """
+
+    kind: str
+    size: int
+    states: int
+    masked: bool
+    cards: tuple[int, ...] = (HOPPER,)
+
+    @property
+    def kernels(self) -> int:
+        """How many they are, forward and backward."""
+        return 3 if self.kind == "mamba" else 4
+
+    def __str__(self) -> str:
+        return f"kind={self.kind} size={self.size} states={self.states} masked={self.masked}"
+
+
 class Family(NamedTuple):
     """Kernels that a module launches.
 
@@ -330,6 +356,33 @@ def launch_delta(case: DeltaCase) -> None:
     launch.backward(a, results, saved, results, {})
 
 
+def launch_states(case: StatesCase) -> None:
+    """Launch the kernels of the state spaces of Mamba or S4D, forward and backward."""
+    import torch
+
+    from gyral.ops import channel_scan, selective_scan
+
+    batch, size, states, zeros = 2, case.size, case.states, torch.zeros
+    sequence, of_states = (STEPS, batch, size), (size, states)
+    if case.kind == "mamba":
+        operator, vectors = selective_scan.selective_state_space, ("bias", "skip")
+        operands = {name: zeros(sequence) for name in ("u", "gate", "step")} | {"rate": zeros(of_states)}
+        operands |= {"matrices": zeros(STEPS, batch, 2 * states), "h0": zeros(batch, *of_states)}
+    else:
+        operator, vectors = channel_scan.channel_state_space, ("scale", "skip")
+        operands = {name: zeros(of_states) for name in ("rate", "frequency")} | {"inputs": zeros(sequence)}
+        operands |= {"readout": zeros(2, *of_states), "h0": zeros(batch, 2 * size * states)}
+    a = operator.Arguments(
+        **operands,
+        **{name: zeros(size) for name in vectors},
+        lengths=torch.ones(batch, dtype=torch.int64) if case.masked else None,
+        starts=zeros(STEPS, batch, dtype=torch.bool) if case.masked else None,
+    )
+    kernels = importlib.import_module(operator.kernels["cuda"])
+    results, saved = kernels.forward(a)
+    kernels.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
+
+
 SAMPLE = Case(3, 16, True, True)
 FAMILIES = {
     "rum": Family(
@@ -364,6 +417,22 @@ FAMILIES = {
             ScanCase("bilinear", 128, False),
         ),
         launch_scan,
+    ),
+    "selective_scan": Family(
+        "selective_scan/triton",
+        (
+            StatesCase("mamba", 50, 16, True, (*CARDS,)),
+            StatesCase("mamba", 128, 16, False),
+        ),
+        launch_states,
+    ),
+    "channel_scan": Family(
+        "channel_scan/triton",
+        (
+            StatesCase("s4d", 50, 32, True, (*CARDS,)),
+            StatesCase("s4d", 128, 32, False),
+        ),
+        launch_states,
     ),
     "short_convolution": Family(
         "short_convolution/triton",
