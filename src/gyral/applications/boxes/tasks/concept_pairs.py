@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import field
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,7 +13,10 @@ from torchmetrics.utilities import dim_zero_cat
 
 from gyral.applications.boxes.data.pairs import ConceptBatch
 from gyral.applications.boxes.model import ConceptModel
-from gyral.tasks.base import Data, Task
+from gyral.core.options import NonNegativeInt, PositiveInt
+from gyral.tasks.base import Data
+from gyral.tasks.data_module import SplitData
+from gyral.tasks.data_task import DataOptionsTask
 from gyral.tasks.metrics import Metrics
 from gyral.tasks.objective import Objective, zero_without
 
@@ -73,20 +77,43 @@ class LabelledScores(Metric):
         return dim_zero_cat(self.scores), dim_zero_cat(self.targets)
 
 
-class ConceptTask(Task[Data]):
-    """A task whose examples are pairs of concepts (a, b) with a target for P(a | b).
+class ConceptData(SplitData):
+    """Pairs of concepts. A subclass makes them in `__post_init__`.
+
+    Args:
+        batch_size, eval_batch_size: pairs per batch, in training and in evaluation.
+        data_seed: seed of the training batches.
 
     Attributes:
-        names: names of the concepts; set by subclasses.
+        names: names of the concepts.
+
+    Raises:
+        OptionError: an option is out of bounds.
     """
+
+    small: ClassVar = {"batch_size": 8, "eval_batch_size": 8}
+
+    batch_size: PositiveInt = 512
+    eval_batch_size: PositiveInt = 8192
+    data_seed: NonNegativeInt = 0
+    names: Sequence[str] = field(init=False)
+
+
+class ConceptTask(DataOptionsTask[Data]):
+    """A task whose examples are pairs of concepts (a, b) with a target for P(a | b)."""
 
     model_type = ConceptModel
     figures: ClassVar = {
         "boxes": "gyral.applications.boxes.figure.draw_boxes",
         "overlaps": "gyral.applications.boxes.probability_figures.overlaps",
     }
-    names: Sequence[str]
-    small: ClassVar = {"batch_size": 8, "eval_batch_size": 8}
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the concepts."""
+        data: Any = self.data
+        found: Sequence[str] = data.names
+        return found
 
     def forward(self, batch: ConceptBatch) -> Tensor:
         """Return log P(a | b) of each pair, (B,)."""

@@ -1,6 +1,7 @@
 """Base class of tasks on conditional probabilities of concepts, with their data and measures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 from gyral.applications.boxes.data.pairs import ConceptBatch, LabelledPairs, PairBatches
 from gyral.applications.boxes.tasks.concept_pairs import (
     MARGIN,
+    ConceptData,
     ConceptTask,
     LabelledScores,
     Probability,
@@ -20,31 +22,22 @@ from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError
 from gyral.core.measures import SPLITS, Measure
 from gyral.data.batching import DrawnBatches, RepeatedBatches, mix_seed
-from gyral.tasks.data_module import SplitData
 
 SHARE = 10  # 1 / share of the pairs in validation, and in test, if their sizes are not given
 
 
-class ConditionalData(SplitData):
-    """Pairs of concepts with conditional probabilities.
+class ConditionalData(ConceptData):
+    """Pairs of concepts with conditional probabilities. A subclass makes them in `__post_init__`.
 
     Args:
-        splits: the pairs of "train", "val" and "test".
         batch_size, eval_batch_size: pairs per batch, in training and in evaluation.
         data_seed: seed of the training batches.
 
-    Raises:
-        OptionError: an option is out of bounds.
+    Attributes:
+        splits: the pairs of "train", "val" and "test".
     """
 
-    def __init__(
-        self, splits: Mapping[str, LabelledPairs], *, batch_size: int, eval_batch_size: int, data_seed: int
-    ) -> None:
-        super().__init__()
-        self.splits = splits
-        self.batch_size = check_integer("batch_size", batch_size)
-        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
-        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
+    splits: Mapping[str, LabelledPairs] = field(init=False)
 
     def loader(self, split: str) -> PairBatches:
         """Return the pairs of a split in order."""
@@ -132,9 +125,8 @@ class ConditionalTask(ConceptTask[ConditionalData]):
 
     Args:
         model: makes the model from the number of concepts.
-        names: names of the concepts.
-        splits, batch_size, eval_batch_size, data_seed: see `ConditionalData`.
-        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
+        **options: those of `data_class`, a subclass of `ConditionalData`, and see `gyral.tasks.base.Task`: optimizer,
+            scheduler, monitor, mode, overfit, prefetch.
     """
 
     measures = (
@@ -147,27 +139,14 @@ class ConditionalTask(ConceptTask[ConditionalData]):
         "conditionals": "gyral.applications.boxes.probability_figures.conditionals",
     }
 
-    def __init__(
-        self,
-        model: Any,
-        names: Sequence[str],
-        splits: Mapping[str, LabelledPairs],
-        *,
-        batch_size: int,
-        eval_batch_size: int,
-        data_seed: int,
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            model,
-            ConditionalData(splits, batch_size=batch_size, eval_batch_size=eval_batch_size, data_seed=data_seed),
-            sizes={"concepts": len(names)},
-            objective=Probability(),
-            baseline=mean_probability_loss(splits["train"].targets, splits["test"].targets),
-            metrics=ConditionalMetrics(),
-            **options,
-        )
-        self.names = names
+    @classmethod
+    def arguments(cls, data: ConditionalData) -> dict[str, Any]:
+        return {
+            "sizes": {"concepts": len(data.names)},
+            "objective": Probability(),
+            "baseline": mean_probability_loss(data.splits["train"].targets, data.splits["test"].targets),
+            "metrics": ConditionalMetrics(),
+        }
 
     def render(self, batch: ConceptBatch, predicted: Tensor, row: int = 0) -> str:
         first, second = self.name_pair(batch, row)

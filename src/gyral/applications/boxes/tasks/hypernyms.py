@@ -9,8 +9,9 @@ An example:
 
 import logging
 import math
+from dataclasses import field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,39 +21,39 @@ from torchmetrics.functional.classification import binary_average_precision
 from gyral.applications.boxes.data.hierarchy import load_hierarchy
 from gyral.applications.boxes.data.pairs import ConceptBatch, PairBatches, published_mammals
 from gyral.applications.boxes.data.splits import HypernymSplits, held_out_splits, published_wordnet
-from gyral.applications.boxes.tasks.concept_pairs import ConceptTask, LabelledScores, Probability, ProbabilityMetrics
-from gyral.core.checks import check_choice, check_integer
+from gyral.applications.boxes.tasks.concept_pairs import (
+    ConceptData,
+    ConceptTask,
+    LabelledScores,
+    Probability,
+    ProbabilityMetrics,
+)
+from gyral.core.checks import check_choice
 from gyral.core.measures import ACCURACY, SPLITS, Measure
+from gyral.core.options import OneOf, PositiveInt
 from gyral.data.batching import DrawnBatches, RepeatedBatches, mix_seed
-from gyral.tasks.data_module import SplitData
 
 log = logging.getLogger(__name__)
 TESTS = ("drawn", "published")
 
 
-class HypernymData(SplitData):
+class HypernymData(ConceptData):
     """True pairs of concepts with random false pairs; each training batch draws new false pairs.
 
+    A subclass makes the pairs in `__post_init__`.
+
     Args:
-        splits: the pairs.
         negatives: false pairs for each true one in training.
         batch_size: true pairs per training batch.
         eval_batch_size: pairs per batch in evaluation.
         data_seed: seed of the training batches.
 
-    Raises:
-        OptionError: an option is out of bounds.
+    Attributes:
+        splits: the pairs.
     """
 
-    def __init__(
-        self, splits: HypernymSplits, *, negatives: int, batch_size: int, eval_batch_size: int, data_seed: int
-    ) -> None:
-        super().__init__()
-        self.splits = splits
-        self.negatives = check_integer("negatives", negatives)
-        self.batch_size = check_integer("batch_size", batch_size)
-        self.eval_batch_size = check_integer("eval_batch_size", eval_batch_size)
-        self.data_seed = check_integer("data_seed", data_seed, minimum=0)
+    negatives: PositiveInt = 10
+    splits: HypernymSplits = field(init=False)
 
     def loader(self, split: str) -> PairBatches:
         """Return the pairs of a split; true pairs come first. Training has one draw of false pairs."""
@@ -143,9 +144,8 @@ class HypernymTask(ConceptTask[HypernymData]):
 
     Args:
         model: makes the model from the number of concepts.
-        splits: the pairs.
-        negatives, batch_size, eval_batch_size, data_seed: see `HypernymData`.
-        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
+        **options: those of `data_class`, a subclass of `HypernymData`, and see `gyral.tasks.base.Task`: optimizer,
+            scheduler, mode, overfit, prefetch.
     """
 
     measures = (
@@ -155,33 +155,18 @@ class HypernymTask(ConceptTask[HypernymData]):
     )
     metrics: HypernymMetrics
 
-    def __init__(
-        self,
-        model: Any,
-        splits: HypernymSplits,
-        *,
-        negatives: int,
-        batch_size: int,
-        eval_batch_size: int,
-        data_seed: int,
-        monitor: str = "val/f1",
-        **options: Any,
-    ) -> None:
-        data = HypernymData(
-            splits, negatives=negatives, batch_size=batch_size, eval_batch_size=eval_batch_size, data_seed=data_seed
-        )
-        share = 1 / (1 + negatives)
-        super().__init__(
-            model,
-            data,
-            sizes={"concepts": len(splits.names)},
-            objective=Probability(),
-            baseline=-share * math.log(share) - (1 - share) * math.log1p(-share),
-            metrics=HypernymMetrics("accuracy" if monitor == "val/accuracy" else "f1"),
-            monitor=monitor,
-            **options,
-        )
-        self.names = splits.names
+    def __init__(self, model: Any, **options: Any) -> None:
+        monitor = options.setdefault("monitor", "val/f1")
+        super().__init__(model, metrics=HypernymMetrics("accuracy" if monitor == "val/accuracy" else "f1"), **options)
+
+    @classmethod
+    def arguments(cls, data: HypernymData) -> dict[str, Any]:
+        share = 1 / (1 + data.negatives)
+        return {
+            "sizes": {"concepts": len(data.names)},
+            "objective": Probability(),
+            "baseline": -share * math.log(share) - (1 - share) * math.log1p(-share),
+        }
 
     def on_validation_epoch_end(self) -> None:
         self.metrics.choose_threshold()
@@ -202,14 +187,10 @@ class HypernymTask(ConceptTask[HypernymData]):
         return f"input       {specific} is a kind of {general}\ntarget      {target}\nprediction  {prediction}"
 
 
-class HypernymsTask(HypernymTask):
-    """Hypernyms of a hierarchy, by default the mammals of WordNet 3.0, after Li et al. (ICLR 2019, section 4.2).
-
-    The training split is the transitive reduction, 1,176 pairs of mammals. Validation and test have other pairs of the
-    transitive closure, 209 each, and false pairs in the same ratio.
+class HypernymsData(HypernymData):
+    """Pairs of a hierarchy.
 
     Args:
-        model: makes the model from the number of concepts.
         hierarchy: a file of general and specific concepts, or WordNet's own folder. None: the mammals of WordNet 3.0.
         root: see `gyral.applications.boxes.data.hierarchy.load_hierarchy`.
         negatives: false pairs for each true one, in all splits.
@@ -218,7 +199,6 @@ class HypernymsTask(HypernymTask):
             validation split. Here the validation split has other pairs.
         data_dir: folder of the corpora, for published pairs.
         batch_size, eval_batch_size, data_seed: see `HypernymData`; `data_seed` is also the seed of the splits.
-        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
 
     Raises:
         UserError: an option is out of bounds, or a file is missing or not in the format.
@@ -226,37 +206,68 @@ class HypernymsTask(HypernymTask):
 
     small: ClassVar = {"val_size": 20, "test_size": 12}
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        data_dir: str | Path,
-        hierarchy: str | Path | None = None,
-        root: str | None = None,
-        negatives: int = 10,
-        val_size: int = 209,
-        test_size: int = 209,
-        test: str = "drawn",
-        batch_size: int = 128,
-        eval_batch_size: int = 1024,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        check_integer("data_seed", data_seed, minimum=0)
-        check_integer("negatives", negatives)
-        concepts = load_hierarchy(hierarchy, root)
-        is_published = check_choice("test", test, TESTS) == "published"
-        splits = held_out_splits(
+    data_dir: str | Path = field()
+    hierarchy: str | Path | None = None
+    root: str | None = None
+    val_size: PositiveInt = 209
+    test_size: PositiveInt = 209
+    test: Annotated[str, OneOf(TESTS)] = "drawn"
+    batch_size = 128
+    eval_batch_size = 1024
+
+    def __post_init__(self) -> None:
+        concepts = load_hierarchy(self.hierarchy, self.root)
+        is_published = self.test == "published"
+        self.splits = held_out_splits(
             concepts,
-            negatives=negatives,
-            val_size=val_size,
-            test_size=test_size,
-            seed=data_seed,
-            published=published_mammals(data_dir, concepts, negatives) if is_published else None,
+            negatives=self.negatives,
+            val_size=self.val_size,
+            test_size=self.test_size,
+            seed=self.data_seed,
+            published=published_mammals(self.data_dir, concepts, self.negatives) if is_published else None,
         )
-        log.info("hypernyms: %d concepts, %d pairs for training", len(concepts), len(splits.train))
-        sizes: dict[str, Any] = {"batch_size": batch_size, "eval_batch_size": eval_batch_size}
-        super().__init__(model, splits, negatives=negatives, data_seed=data_seed, **sizes, **options)
+        self.names = self.splits.names
+        log.info("hypernyms: %d concepts, %d pairs for training", len(concepts), len(self.splits.train))
+
+
+class HypernymsTask(HypernymTask):
+    """Hypernyms of a hierarchy, by default the mammals of WordNet 3.0, after Li et al. (ICLR 2019, section 4.2).
+
+    The training split is the transitive reduction, 1,176 pairs of mammals. Validation and test have other pairs of the
+    transitive closure, 209 each, and false pairs in the same ratio.
+
+    Args:
+        model: makes the model from the number of concepts.
+        **options: see `HypernymsData`, and `gyral.tasks.base.Task` for optimizer, scheduler, monitor, mode, overfit,
+            prefetch.
+
+    Raises:
+        UserError: an option is out of bounds, or a file is missing or not in the format.
+    """
+
+    data_class = HypernymsData
+
+
+class WordnetData(HypernymData):
+    """The published pairs of WordNet.
+
+    Args:
+        data_dir: folder of the corpora, with the published files in wordnet/.
+        negatives: false pairs for each true one in training. Validation and test have published false pairs, one for
+            each.
+        batch_size, eval_batch_size, data_seed: see `HypernymData`.
+
+    Raises:
+        UserError: an option is out of bounds, or a file is missing or not in the format.
+    """
+
+    data_dir: str | Path = field()
+    negatives = 1
+    batch_size = 1024
+
+    def __post_init__(self) -> None:
+        self.splits = published_wordnet(self.data_dir)
+        self.names = self.splits.names
 
 
 class WordnetTask(HypernymTask):
@@ -264,28 +275,11 @@ class WordnetTask(HypernymTask):
 
     Args:
         model: makes the model from the number of concepts.
-        data_dir: folder of the corpora, with the published files in wordnet/.
-        negatives: false pairs for each true one in training. Validation and test have published false pairs, one for
-            each.
-        batch_size, eval_batch_size, data_seed: see `HypernymData`.
-        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
+        **options: see `WordnetData`, and `gyral.tasks.base.Task` for optimizer, scheduler, monitor, mode, overfit,
+            prefetch.
 
     Raises:
         UserError: an option is out of bounds, or a file is missing or not in the format.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        data_dir: str | Path,
-        negatives: int = 1,
-        batch_size: int = 1024,
-        eval_batch_size: int = 8192,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        check_integer("negatives", negatives)
-        sizes: dict[str, Any] = {"batch_size": batch_size, "eval_batch_size": eval_batch_size}
-        splits = published_wordnet(data_dir)
-        super().__init__(model, splits, negatives=negatives, data_seed=data_seed, **sizes, **options)
+    data_class = WordnetData

@@ -8,18 +8,42 @@ An example, in percent:
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from gyral.applications.boxes.data.hierarchy import MAMMALS, Hierarchy, load_hierarchy
 from gyral.applications.boxes.data.pairs import LabelledPairs
-from gyral.applications.boxes.tasks.conditionals import ConditionalTask
-from gyral.core.checks import check_integer
+from gyral.applications.boxes.tasks.conditionals import ConditionalData, ConditionalTask
 from gyral.core.errors import OptionError
 
 LATTICE = MAMMALS.with_name("lattice.tsv")
 LARGEST = 2000  # concepts, of which the task has all pairs
+
+
+class LatticeData(ConditionalData):
+    """All pairs of different concepts of a lattice.
+
+    Args:
+        hierarchy: a file of general and specific concepts. None: lattice.tsv of this application.
+        root: see `gyral.applications.boxes.data.hierarchy.load_hierarchy`.
+        batch_size, eval_batch_size, data_seed: see `gyral.applications.boxes.tasks.conditionals.ConditionalData`.
+
+    Raises:
+        UserError: an option is out of bounds, or the file is missing or not in the format.
+    """
+
+    hierarchy: str | Path | None = None
+    root: str | None = None
+    batch_size = 64
+    eval_batch_size = 1024
+
+    def __post_init__(self) -> None:
+        found = load_hierarchy(LATTICE if self.hierarchy is None else self.hierarchy, self.root)
+        if len(found) > LARGEST:
+            reason = f"must have at most {LARGEST:,} concepts, not {len(found):,}"
+            raise OptionError("hierarchy", self.hierarchy, reason)
+        self.names = found.names
+        self.splits = dict.fromkeys(("train", "val", "test"), conditionals(found))
 
 
 class LatticeTask(ConditionalTask):
@@ -32,34 +56,14 @@ class LatticeTask(ConditionalTask):
 
     Args:
         model: makes the model from the number of concepts.
-        hierarchy: a file of general and specific concepts. None: lattice.tsv of this application.
-        root: see `gyral.applications.boxes.data.hierarchy.load_hierarchy`.
-        batch_size, eval_batch_size, data_seed: see `gyral.applications.boxes.tasks.conditionals.ConditionalData`.
-        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
+        **options: see `LatticeData`, and `gyral.tasks.base.Task` for optimizer, scheduler, monitor, mode, overfit,
+            prefetch.
 
     Raises:
         UserError: an option is out of bounds, or the file is missing or not in the format.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        hierarchy: str | Path | None = None,
-        root: str | None = None,
-        batch_size: int = 64,
-        eval_batch_size: int = 1024,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        check_integer("data_seed", data_seed, minimum=0)
-        found = load_hierarchy(LATTICE if hierarchy is None else hierarchy, root)
-        if len(found) > LARGEST:
-            raise OptionError("hierarchy", hierarchy, f"must have at most {LARGEST:,} concepts, not {len(found):,}")
-        pairs = conditionals(found)
-        sizes: dict[str, Any] = {"batch_size": batch_size, "eval_batch_size": eval_batch_size}
-        splits = dict.fromkeys(("train", "val", "test"), pairs)
-        super().__init__(model, found.names, splits, data_seed=data_seed, **sizes, **options)
+    data_class = LatticeData
 
 
 def conditionals(hierarchy: Hierarchy) -> LabelledPairs:

@@ -9,15 +9,60 @@ An example, in percent:
 
 import logging
 from collections.abc import Sequence
+from dataclasses import field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from gyral.applications.boxes.data.phrases import Phrases
-from gyral.applications.boxes.tasks.conditionals import ConditionalTask, draw_splits
-from gyral.core.checks import check_integer
+from gyral.applications.boxes.tasks.conditionals import ConditionalData, ConditionalTask, draw_splits
 from gyral.core.measures import SUBSTITUTE
+from gyral.core.options import PositiveInt
 
 log = logging.getLogger(__name__)
+
+
+class PhrasesData(ConditionalData):
+    """Pairs of phrases.
+
+    Args:
+        test: a file of pairs, see `gyral.applications.boxes.data.phrases`.
+        train: a file of pairs, or several. None: pairs of `test` that are in no other split.
+        val: a file of pairs. None: drawn from the pairs that are for training.
+        val_size: pairs of validation if they are drawn. None: a tenth.
+        test_size: pairs of test if training has no file. None: a tenth of the pairs of `test`.
+        batch_size, eval_batch_size, data_seed: see
+            `gyral.applications.boxes.tasks.conditionals.ConditionalData`; `data_seed` is also the seed of the splits.
+
+    Attributes:
+        substitute: whether the pairs of training are from the test file.
+
+    Raises:
+        UserError: an option is out of bounds, or a file is missing or not in the form.
+    """
+
+    small: ClassVar = {"val_size": 12, "test_size": 12}
+
+    test: str | Path = field()
+    train: str | Path | Sequence[str | Path] | None = None
+    val: str | Path | None = None
+    val_size: PositiveInt | None = None
+    test_size: PositiveInt | None = None
+
+    def __post_init__(self) -> None:
+        phrases = Phrases()
+        of_test = phrases.read("test", self.test, [self.test])
+        if self.train is None:
+            splits = draw_splits(of_test, {"val": self.val_size, "test": self.test_size}, self.data_seed)
+            log.warning("train= is not given; training on pairs of the test, not comparable to published results")
+        else:
+            paths = [self.train] if isinstance(self.train, str | Path) else list(self.train)
+            of_train = phrases.read("train", self.train, paths)
+            splits = draw_splits(of_train, {"val": self.val_size}, self.data_seed) | {"test": of_test}
+        if self.val is not None:
+            splits["val"] = phrases.read("val", self.val, [self.val])
+            if self.train is not None:
+                splits["train"] = of_train
+        self.names, self.splits, self.substitute = phrases.names, splits, self.train is None
 
 
 class PhrasesTask(ConditionalTask):
@@ -29,52 +74,16 @@ class PhrasesTask(ConditionalTask):
 
     Args:
         model: makes the model from the number of phrases.
-        test: a file of pairs, see `gyral.applications.boxes.data.phrases`.
-        train: a file of pairs, or several. None: pairs of `test` that are in no other split.
-        val: a file of pairs. None: drawn from the pairs that are for training.
-        val_size: pairs of validation if they are drawn. None: a tenth.
-        test_size: pairs of test if training has no file. None: a tenth of the pairs of `test`.
-        batch_size, eval_batch_size, data_seed: see
-            `gyral.applications.boxes.tasks.conditionals.ConditionalData`; `data_seed` is also the seed of the splits.
-        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
+        **options: see `PhrasesData`, and `gyral.tasks.base.Task` for optimizer, scheduler, monitor, mode, overfit,
+            prefetch.
 
     Raises:
         UserError: an option is out of bounds, or a file is missing or not in the form.
     """
 
+    data_class = PhrasesData
+    data: PhrasesData
     remarks = (SUBSTITUTE,)
-    small: ClassVar = {"val_size": 12, "test_size": 12}
-
-    def __init__(
-        self,
-        model: Any,
-        *,
-        test: str | Path,
-        train: str | Path | Sequence[str | Path] | None = None,
-        val: str | Path | None = None,
-        val_size: int | None = None,
-        test_size: int | None = None,
-        batch_size: int = 512,
-        eval_batch_size: int = 8192,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        check_integer("data_seed", data_seed, minimum=0)
-        phrases = Phrases()
-        of_test = phrases.read("test", test, [test])
-        if train is None:
-            splits = draw_splits(of_test, {"val": val_size, "test": test_size}, data_seed)
-            log.warning("train= is not given; training on pairs of the test, not comparable to published results")
-        else:
-            of_train = phrases.read("train", train, [train] if isinstance(train, str | Path) else list(train))
-            splits = draw_splits(of_train, {"val": val_size}, data_seed) | {"test": of_test}
-        if val is not None:
-            splits["val"] = phrases.read("val", val, [val])
-            if train is not None:
-                splits["train"] = of_train
-        self.substitute = train is None
-        sizes: dict[str, Any] = {"batch_size": batch_size, "eval_batch_size": eval_batch_size}
-        super().__init__(model, phrases.names, splits, data_seed=data_seed, **sizes, **options)
 
     def data_metrics(self) -> dict[str, float]:
-        return {**super().data_metrics(), "substitute": float(self.substitute)}
+        return {**super().data_metrics(), "substitute": float(self.data.substitute)}

@@ -9,14 +9,51 @@ An example, in percent:
 
 import logging
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 from gyral.applications.boxes.data.ratings import load_conditionals
-from gyral.applications.boxes.tasks.conditionals import ConditionalTask, draw_splits
-from gyral.core.checks import check_integer
+from gyral.applications.boxes.tasks.conditionals import ConditionalData, ConditionalTask, draw_splits
 from gyral.core.measures import SUBSTITUTE
+from gyral.core.options import PositiveInt, Range
 
 log = logging.getLogger(__name__)
+
+
+class RatingsData(ConditionalData):
+    """Pairs of films.
+
+    Args:
+        ratings: a file of MovieLens, such as u.data or ratings.csv. None: generated ratings.
+        titles, films, liked: see `gyral.applications.boxes.data.ratings.load_conditionals`.
+        sampled_pairs, val_size, test_size: see `gyral.applications.boxes.tasks.conditionals.draw_splits`.
+        batch_size, eval_batch_size, data_seed: see
+            `gyral.applications.boxes.tasks.conditionals.ConditionalData`; `data_seed` is also the seed of the splits
+            and of generated ratings.
+
+    Attributes:
+        generated: whether the ratings are generated.
+
+    Raises:
+        UserError: an option is out of bounds, or a file cannot be read or is not in the form.
+    """
+
+    small: ClassVar = {"films": 12, "val_size": 12, "test_size": 12}
+
+    ratings: str | Path | None = None
+    titles: str | Path | None = None
+    films: Annotated[int, Range(2)] = 286
+    liked: Annotated[float, Range(0)] = 4.0
+    sampled_pairs: PositiveInt | None = None
+    val_size: PositiveInt | None = None
+    test_size: PositiveInt | None = None
+
+    def __post_init__(self) -> None:
+        sizes, seed = {"val": self.val_size, "test": self.test_size}, self.data_seed
+        found = load_conditionals(self.ratings, titles=self.titles, films=self.films, liked=self.liked, seed=seed)
+        if found.generated:
+            log.warning("ratings= is not given; using generated ratings, which are not comparable to published results")
+        self.names, self.generated = found.names, found.generated
+        self.splits = draw_splits(found.labelled, sizes, seed, self.sampled_pairs)
 
 
 class RatingsTask(ConditionalTask):
@@ -27,45 +64,16 @@ class RatingsTask(ConditionalTask):
 
     Args:
         model: makes the model from the number of films.
-        ratings: a file of MovieLens, such as u.data or ratings.csv. None: generated ratings.
-        titles, films, liked: see `gyral.applications.boxes.data.ratings.load_conditionals`.
-        sampled_pairs, val_size, test_size: see `gyral.applications.boxes.tasks.conditionals.draw_splits`.
-        batch_size, eval_batch_size, data_seed: see
-            `gyral.applications.boxes.tasks.conditionals.ConditionalData`; `data_seed` is also the seed of the splits
-            and of generated ratings.
-        **options: see `gyral.tasks.base.Task`: optimizer, scheduler, monitor, mode, overfit, prefetch.
+        **options: see `RatingsData`, and `gyral.tasks.base.Task` for optimizer, scheduler, monitor, mode, overfit,
+            prefetch.
 
     Raises:
         UserError: an option is out of bounds, or a file cannot be read or is not in the form.
     """
 
+    data_class = RatingsData
+    data: RatingsData
     remarks = (SUBSTITUTE,)
-    small: ClassVar = {"films": 12, "val_size": 12, "test_size": 12}
-
-    def __init__(
-        self,
-        model: Any,
-        *,
-        ratings: str | Path | None = None,
-        titles: str | Path | None = None,
-        films: int = 286,
-        liked: float = 4.0,
-        sampled_pairs: int | None = None,
-        val_size: int | None = None,
-        test_size: int | None = None,
-        batch_size: int = 512,
-        eval_batch_size: int = 8192,
-        data_seed: int = 0,
-        **options: Any,
-    ) -> None:
-        check_integer("data_seed", data_seed, minimum=0)
-        found = load_conditionals(ratings, titles=titles, films=films, liked=liked, seed=data_seed)
-        splits = draw_splits(found.labelled, {"val": val_size, "test": test_size}, data_seed, sampled_pairs)
-        if found.generated:
-            log.warning("ratings= is not given; using generated ratings, which are not comparable to published results")
-        self.generated = found.generated
-        sizes: dict[str, Any] = {"batch_size": batch_size, "eval_batch_size": eval_batch_size}
-        super().__init__(model, found.names, splits, data_seed=data_seed, **sizes, **options)
 
     def data_metrics(self) -> dict[str, float]:
-        return {**super().data_metrics(), "substitute": float(self.generated)}
+        return {**super().data_metrics(), "substitute": float(self.data.generated)}
