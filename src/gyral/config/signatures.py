@@ -71,7 +71,7 @@ def small_options(target: str) -> dict[str, Any]:
         for statement in node.body if isinstance(node, ast.ClassDef) else ():
             match statement:
                 case ast.Assign([ast.Name("data_class")], ast.Name(data)):
-                    found |= small_options(_meaning(data, module))
+                    found |= small_options(module.meanings.get(data, ""))
                 case ast.Assign([ast.Name("small")], value) | ast.AnnAssign(ast.Name("small"), _, value) if value:
                     found |= _dictionary(value, f"{module.file}:{statement.lineno}: {node.name}.small")
     return found
@@ -115,12 +115,18 @@ def _declared(target: str) -> dict[str, Argument] | None:
 
 
 class _Module(NamedTuple):
-    """The text of a module: by name, the classes and functions in it, and the dotted names of what it imports."""
+    """The text of a module.
 
-    name: str
+    Attributes:
+        file, changed: its file, and when that was changed.
+        definitions: the classes and functions in it, by name.
+        meanings: the dotted names of these and of what it imports, by name.
+    """
+
     file: Path
     changed: int
-    names: dict[str, ast.ClassDef | ast.FunctionDef | str]
+    definitions: dict[str, ast.ClassDef | ast.FunctionDef]
+    meanings: dict[str, str]
 
 
 def _lineage(target: str) -> list[tuple[ast.ClassDef | ast.FunctionDef, _Module]]:
@@ -137,10 +143,10 @@ def _definition(target: str) -> tuple[ast.ClassDef | ast.FunctionDef, _Module | 
     seen: set[str] = set()
     while target not in seen and (module := _module(target.rpartition(".")[0])) is not None:
         seen.add(target)
-        node = module.names.get(target.rpartition(".")[2], "")
-        if not isinstance(node, str):
-            return node, module
-        target = node  # the module imports it
+        name = target.rpartition(".")[2]
+        if (meaning := module.meanings.get(name, target)) == target:
+            return module.definitions.get(name, NOTHING), module if name in module.definitions else None
+        target = meaning  # the module imports it
     return NOTHING, None
 
 
@@ -148,13 +154,7 @@ def _bases_of(node: ast.ClassDef | ast.FunctionDef, module: _Module) -> list[str
     """Return the dotted names of the base classes: of `Base` and `C` for `class A(Base[B], C)`."""
     bases = node.bases if isinstance(node, ast.ClassDef) else []
     names = [base.value if isinstance(base, ast.Subscript) else base for base in bases]
-    return [_meaning(name.id, module) for name in names if isinstance(name, ast.Name)]
-
-
-def _meaning(name: str, module: _Module) -> str:
-    """Return the dotted name of what a module defines or imports under a name."""
-    found = module.names.get(name)
-    return found if isinstance(found, str) else f"{module.name}.{name}"
+    return [module.meanings.get(name.id, "") for name in names if isinstance(name, ast.Name)]
 
 
 def _module(name: str) -> _Module | None:
@@ -169,25 +169,22 @@ def _module(name: str) -> _Module | None:
         path = Path(found.origin).parent.joinpath(*inner) if inner else Path(found.origin)
     for file in (path, path.with_suffix(".py"), path / "__init__.py"):
         if file.is_file() and file.suffix == ".py":
-            changed = file.stat().st_mtime_ns
-            return _Module(name, file, changed, _parse(file, changed))
+            return _parse(name, file, file.stat().st_mtime_ns)
     return None
 
 
 @cache
-def _parse(file: Path, changed: int) -> dict[str, ast.ClassDef | ast.FunctionDef | str]:
-    """Return the names of a module, see `_Module`; a module that cannot be read has none."""
-    try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, SyntaxError):
-        return {}
-    found: dict[str, ast.ClassDef | ast.FunctionDef | str] = {}
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            found.setdefault(node.name, node)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+def _parse(name: str, file: Path, changed: int) -> _Module:
+    """Return the text of a module; one that cannot be read has nothing in it."""
+    definitions: dict[str, ast.ClassDef | ast.FunctionDef] = {}
+    imported: dict[str, str] = {}
+    with suppress(OSError, ValueError, SyntaxError):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                definitions.setdefault(node.name, node)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return _Module(file, changed, definitions, {own: f"{name}.{own}" for own in definitions} | imported)
 
 
 def _dictionary(node: ast.expr, name: str) -> dict[str, Any]:
@@ -209,7 +206,7 @@ def _of_constructor(node: ast.ClassDef | ast.FunctionDef, module: _Module) -> di
             case ast.FunctionDef("__init__"):
                 found.append(_of_signature(statement.args))
             case ast.Assign([ast.Name("data_class")], ast.Name(data)):
-                found.append(_arguments(_meaning(data, module)))
+                found.append(_arguments(module.meanings.get(data, "")))
     return {name: each for own in found for name, each in own.items()} if found else None
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field
-from functools import partial
+from functools import cache, partial
 from inspect import Parameter, Signature, get_annotations
 from operator import attrgetter
 from types import NoneType, UnionType
@@ -175,6 +175,7 @@ def kinds_of(annotation: Any) -> dict[Any, tuple[Any, ...]]:
     }
 
 
+@cache  # most options share a few annotations
 def _checks_of(annotation: Any) -> tuple[bool, Sequence[Check]]:
     """Return whether an annotation allows None, and the checks of other values."""
     kinds = kinds_of(annotation)
