@@ -16,14 +16,27 @@ ROOT = Path(__file__).parents[1]
 SOURCES = [ROOT / "src" / "gyral", ROOT / "src" / "hydra_plugins", ROOT / "benchmarks"]
 PACKAGES = ("src", "gyral", "hydra", "hydra_plugins", "omegaconf")  # imported anew
 FEWEST_MODULES, MOST_MODULES = 80, 116
+MOST_CALLS = 1080  # of functions of ours, from the command to the first step
 SCRIPT = """
-import json, runpy, sys
-runpy.run_module("src.train", run_name="__main__", alter_sys=True)
-print(json.dumps([name for name in sys.modules if name.partition('.')[0] == 'gyral']))
+import json, sys
+from gyral import train
+
+calls = []
+
+def note(frame, event, argument):
+    code = frame.f_code
+    if event == "call" and "/gyral/" in code.co_filename and code.co_name[0] != "<":
+        calls.append(code.co_qualname)
+        if code.co_name == "training_step":
+            sys.setprofile(None)
+
+sys.setprofile(note)
+train.main()
+print(json.dumps([len(calls), [name for name in sys.modules if name.partition('.')[0] == 'gyral']]))
 """
 
 
-def test_the_copying_task_imports_no_application_and_few_modules(tmp_path: Path) -> None:
+def test_the_copying_task_imports_few_modules_and_makes_few_calls(tmp_path: Path) -> None:
     words = ["model=rum", *(word for word in SMALL_COPY if "callbacks" not in word), "callbacks=none"]
     words += ["trainer.max_steps=2", "trainer.val_check_interval=2"]
     words.append(f"hydra.run.dir={tmp_path / 'run'}")
@@ -31,9 +44,11 @@ def test_the_copying_task_imports_no_application_and_few_modules(tmp_path: Path)
     assert outcome.status == 0, outcome.err
     assert "baseline beaten" in outcome.out
     assert (tmp_path / "run" / "DONE").is_file()
-    modules = at_least(FEWEST_MODULES, json.loads(outcome.out.splitlines()[-1]))
+    calls, names = json.loads(outcome.out.splitlines()[-1])
+    modules = at_least(FEWEST_MODULES, names)
     assert not [name for name in modules if name.startswith("gyral.applications")]
     assert len(modules) <= MOST_MODULES
+    assert len(modules) < calls <= MOST_CALLS
 
 
 def imports_between_files(packages: Iterable[Path]) -> dict[str, set[str]]:
