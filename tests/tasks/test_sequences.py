@@ -16,7 +16,7 @@ from gyral.data.sequences.files import open_columns
 from gyral.data.sequences.new import read_new
 from gyral.figures.confusion import print_confusion
 from gyral.runs.evaluation_report import Request
-from gyral.tasks import base
+from gyral.tasks import steps
 from gyral.tasks.objective import Classification, Regression
 from gyral.tasks.rendering import align, describe_value
 from gyral.training import build
@@ -190,10 +190,10 @@ def test_processes_that_share_a_batch_have_the_loss_of_the_whole(
     task = build_task(*SMALL, data=str(sequences_file())).eval()
     batch = task.data.sequences.batch(np.arange(7))
     whole = task.loss(task(batch), batch)
-    monkeypatch.setattr(base, "world_size", lambda: processes)
+    monkeypatch.setattr(steps, "world_size", lambda: processes)
     losses = []
     for number in range(processes):
-        monkeypatch.setattr(base, "rank", lambda number=number: number)
+        monkeypatch.setattr(steps, "rank", lambda number=number: number)
         rows = task.on_before_batch_transfer(batch, 0)
         losses.append(task._weight * task.loss(task(rows), rows) if task._weight else torch.zeros(()))
     torch.testing.assert_close(torch.stack(losses).mean(), whole)
