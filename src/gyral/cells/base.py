@@ -111,32 +111,32 @@ class RecurrentCell(MaskedModule, ABC):
         """Return the state before the first step, every leaf (B, …), on the cell's device.
 
         Leaves have the dtype of the parameters. What a linear recurrence multiplies by its decays at every step has the
-        dtype `wide`, and so have the decays and whatever else is made of parameters once per sequence.
+        dtype `state_dtype`, and so have the decays and whatever else is made of parameters once per sequence.
         """
 
     @property
-    def wide(self) -> torch.dtype:
+    def state_dtype(self) -> torch.dtype:
         """float32, or float64 if the parameters are: bfloat16 rounds a decay of 0.999 to 1, which never forgets."""
         return torch.float64 if first_parameter(self).dtype == torch.float64 else torch.float32
 
-    def widen(self, *tensors: Tensor) -> list[Tensor]:
-        """Return tensors in the dtype `wide`."""
-        wide = self.wide
-        return [tensor.to(wide) for tensor in tensors]
+    def to_state_dtype(self, *tensors: Tensor) -> list[Tensor]:
+        """Return tensors in the dtype `state_dtype`."""
+        dtype = self.state_dtype
+        return [tensor.to(dtype) for tensor in tensors]
 
-    def narrow(self, tensor: Tensor) -> Tensor:
+    def to_parameter_dtype(self, tensor: Tensor) -> Tensor:
         """Return a tensor in the dtype of the parameters, that of the outputs."""
         return tensor.to(first_parameter(self).dtype)
 
-    def wide_linear(self, inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Return the product in the dtype `wide` and outside autocast.
+    def precise_linear(self, inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return the product in the dtype `state_dtype` and outside autocast.
 
         It is for the logits of decays and of exponential gates: the errors of all steps since a value was written add
         up in the exponent.
         """
         with outside_autocast(inputs.device):
-            inputs, weight = self.widen(inputs, weight)
-            return F.linear(inputs, weight, None if bias is None else bias.to(self.wide))
+            inputs, weight = self.to_state_dtype(inputs, weight)
+            return F.linear(inputs, weight, None if bias is None else bias.to(self.state_dtype))
 
     @abstractmethod
     def project(self, inputs: Any) -> Any:
@@ -184,7 +184,7 @@ class RecurrentCell(MaskedModule, ABC):
         device, operator = first_parameter(self).device, self.fused_operator
         if operator is not None and self.scan_operator is not None and device.type not in operator.kernels:
             operator = self.scan_operator
-        return None if operator is None else operator.unsupported_on(device, self.wide)
+        return None if operator is None else operator.unsupported_on(device, self.state_dtype)
 
     def graph_unsupported_reason(self) -> str | None:
         """Return the reason why a CUDA graph cannot record the cell, such as decisions on values, or None."""

@@ -107,10 +107,10 @@ class DeltaRuleCell(LinearAttentionCell):
         weights = self.weight_ih.split([self.channels, plain, sum(precise.values())])
         # each in one product: parts of a larger one would be copied
         values = linear(inputs, weights[0])
-        found = self.wide_linear(inputs, weights[2]).split(list(precise.values()), dim=-1)
+        found = self.precise_linear(inputs, weights[2]).split(list(precise.values()), dim=-1)
         rows = dict(zip(precise, found, strict=True))
         if plain:
-            rows["gate"] = linear(inputs, weights[1]).to(self.wide)
+            rows["gate"] = linear(inputs, weights[1]).to(self.state_dtype)
         with outside_autocast(inputs.device):
             return Projected(values, *self.rates(rows))
 
@@ -132,7 +132,7 @@ class DeltaRuleCell(LinearAttentionCell):
             return Operands(q, k, v, decay, erase, write, unit=True)
         # with the mean of the squares in place of their sum, unit vectors are √K times as long
         size, eps = self.key_size, EPSILON / self.key_size
-        q, k = (F.rms_norm(each.to(self.wide), (size,), eps=eps) for each in (q, k))
+        q, k = (F.rms_norm(each.to(self.state_dtype), (size,), eps=eps) for each in (q, k))
         k = k * size**-0.5
         return Operands(q / size, k, write * v, decay, erase * k)
 
@@ -185,7 +185,7 @@ class ScalarRatesCell(DeltaRuleCell):
         beta = self.to_erase(rows["beta"]).unflatten(-1, (self.micro_steps, self.heads))
         decay = gate = None
         if self.A_log is not None and self.bias_dt is not None:
-            decay = -torch.exp(self.A_log.to(self.wide)) * F.softplus(rows["dt"] + self.bias_dt)
+            decay = -torch.exp(self.A_log.to(self.state_dtype)) * F.softplus(rows["dt"] + self.bias_dt)
         if self.gate:
             gate = F.silu(rows["gate"])
         return beta, beta, decay, gate

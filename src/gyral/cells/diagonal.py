@@ -39,26 +39,26 @@ class DiagonalCell(DeclaredCell):
 
     def init_state(self, batch_size: int) -> State:
         size = 2 * self.state_size if self.is_complex else self.state_size
-        return HiddenState(self.zeros(batch_size, size, dtype=self.wide))
+        return HiddenState(self.zeros(batch_size, size, dtype=self.state_dtype))
 
     @abstractmethod
     def coefficients(self, projected: Any, constants: Any) -> tuple[Tensor, Tensor]:
-        """Return a_t and b_t, (…, W) or for a constant a (W,), for all steps or for one, in the dtype `wide`."""
+        """Return a_t and b_t, (…, W) or for a constant a (W,), for all steps or for one, in the dtype `state_dtype`."""
 
     def read(self, hidden: Tensor, projected: Any, constants: Any) -> Tensor:
         """Return the outputs (…, output_size) for states (…, W), for all steps or for one; here they are the states."""
-        return self.narrow(hidden)
+        return self.to_parameter_dtype(hidden)
 
     def step(self, projected: Any, state: State, constants: Any) -> tuple[Tensor, State]:
         decay, values = self.coefficients(projected, constants)
-        hidden = multiply(decay, state.hidden.to(self.wide), self.is_complex) + values
+        hidden = multiply(decay, state.hidden.to(self.state_dtype), self.is_complex) + values
         return self.read(hidden, projected, constants), HiddenState(hidden)
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         projected, constants = self.project(inputs), self.sequence_constants(*inputs.shape[:2])
-        outputs, final = self.scan(projected, constants, state.hidden.to(self.wide), lengths, starts)
+        outputs, final = self.scan(projected, constants, state.hidden.to(self.state_dtype), lengths, starts)
         outputs = zero_beyond(outputs, lengths)
         return outputs, HiddenState(final)
 
@@ -100,11 +100,11 @@ class WidthPreservingCell(DiagonalCell):
         return inputs.to(first_parameter(self).dtype)
 
     def product_dtype(self) -> torch.dtype | None:
-        """Return the dtype of the factors of products, if it is not `wide`: that of autocast, or of the parameters."""
+        """Return the dtype of the factors of products, of autocast or of the parameters; None for `state_dtype`."""
         parameter = first_parameter(self)
         if has_autocast(parameter.device.type) and torch.is_autocast_enabled(parameter.device.type):
             return torch.get_autocast_dtype(parameter.device.type)
-        return None if parameter.dtype == self.wide else parameter.dtype
+        return None if parameter.dtype == self.state_dtype else parameter.dtype
 
 
 class StateSpaceCell(WidthPreservingCell):
@@ -155,25 +155,25 @@ class StateSpaceCell(WidthPreservingCell):
         return [getattr(self, name) for name in self.no_decay_parameters]
 
     def sequence_constants(self, *shape: int) -> Constants:
-        decay, _ = discretize(self.kind, *self.widen(*self.vectors()))
-        return self.Constants(Shared(decay), Shared(readout_weights(self.C, self.gain).to(self.wide)))
+        decay, _ = discretize(self.kind, *self.to_state_dtype(*self.vectors()))
+        return self.Constants(Shared(decay), Shared(readout_weights(self.C, self.gain).to(self.state_dtype)))
 
     def project(self, inputs: Tensor) -> Projected:
         entered = self.project_inputs(inputs)
-        _, factor = discretize(self.kind, *self.widen(*self.vectors()))
+        _, factor = discretize(self.kind, *self.to_state_dtype(*self.vectors()))
         weight = scaled_drive(self.B, factor).to(self.B.dtype)
-        return self.Projected(entered, F.linear(entered, weight).to(self.wide))
+        return self.Projected(entered, F.linear(entered, weight).to(self.state_dtype))
 
     def coefficients(self, projected: Projected, constants: Constants) -> tuple[Tensor, Tensor]:
         return constants.decay.value, projected.driven
 
     def read(self, hidden: Tensor, projected: Projected, constants: Constants) -> Tensor:
-        return self.narrow(F.linear(hidden, constants.readout.value)) + self.D * projected.inputs
+        return self.to_parameter_dtype(F.linear(hidden, constants.readout.value)) + self.D * projected.inputs
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
-        parts = self.widen(self.project_inputs(inputs), self.B, self.C, self.D, *self.vectors(), state.hidden)
+        parts = self.to_state_dtype(self.project_inputs(inputs), self.B, self.C, self.D, *self.vectors(), state.hidden)
         options = self.kind, self.gain, self.product_dtype()
         outputs, final = state_space(*parts, lengths, starts, *options)
-        return self.narrow(outputs), HiddenState(final)
+        return self.to_parameter_dtype(outputs), HiddenState(final)

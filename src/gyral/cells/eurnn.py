@@ -65,7 +65,7 @@ class EURNNCell(UnitaryCell):
             uniform_(self.weight_ih, 0.01)
 
     def operator(self) -> EUNNFactors:
-        return self.eunn(None if self.is_complex else self.wide)
+        return self.eunn(None if self.is_complex else self.state_dtype)
 
     def apply_operator(self, operator: EUNNFactors, vectors: Tensor) -> Tensor:
         return apply_eunn(operator, vectors)

@@ -65,8 +65,8 @@ class ExpRNNCell(UnitaryCell):
         if is_exporting_to_onnx():
             raise UserError(f"{type(self).__name__} has a matrix exponential, and cannot be exported to ONNX")
         with torch.autocast(self.generator.device.type, enabled=False):
-            upper = self.generator.to(self.wide).triu(1)  # no exponential in half precision
-            return self.base.to(self.wide) @ torch.matrix_exp(upper - upper.T)
+            upper = self.generator.to(self.state_dtype).triu(1)  # no exponential in half precision
+            return self.base.to(self.state_dtype) @ torch.matrix_exp(upper - upper.T)
 
     def matrix(self) -> Tensor:
         return self.operator().T

@@ -51,7 +51,7 @@ class FullURNNCell(UnitaryCell):
     def reset_parameters(self) -> None:
         super().reset_parameters()
         # no complex arithmetic in half precision
-        normal = torch.randn_like(self.generator, dtype=self.wide.to_complex())
+        normal = torch.randn_like(self.generator, dtype=self.state_dtype.to_complex())
         eigenvectors, _ = torch.linalg.qr(normal)
         angles = draw_wide(self.bias, -math.pi, math.pi)
         self.generator.copy_(unitary.generator_of(eigenvectors, angles))

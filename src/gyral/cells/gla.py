@@ -72,7 +72,7 @@ class GLACell(LinearAttentionCell):
     def project(self, inputs: Tensor) -> Projected:
         *others, of_decay = self.weight_ih.split(self.sizes)
         values, gate = (linear(inputs, weight) for weight in others)
-        logits = self.wide_linear(self.wide_linear(inputs, of_decay), self.weight_decay, self.bias_decay)
+        logits = self.precise_linear(self.precise_linear(inputs, of_decay), self.weight_decay, self.bias_decay)
         decay = F.logsigmoid(logits) / self.gate_normalizer
         return Projected(values, decay.unflatten(-1, (self.heads, self.key_size)), gate if gate.shape[-1] else None)
 

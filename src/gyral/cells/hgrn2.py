@@ -62,7 +62,7 @@ class HGRN2Cell(LinearAttentionCell):
 
     def project(self, inputs: Tensor) -> Projected:
         q, forget, v = self.weight_ih.split([self.parts[0], self.parts[0], self.width])
-        return Projected(torch.cat((linear(inputs, q), linear(inputs, v)), dim=-1), self.wide_linear(inputs, forget))
+        return Projected(torch.cat((linear(inputs, q), linear(inputs, v)), dim=-1), self.precise_linear(inputs, forget))
 
     def operands(self, projected: Projected, values: tuple[Tensor, ...]) -> Operands:
         (q, v), forget = values, projected.forget

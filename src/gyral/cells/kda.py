@@ -60,14 +60,14 @@ class ChannelDecayCell(DeltaRuleCell):
 
     def decay_and_gate(self, rows: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return γ (…, H, K) and the gate (…, H V)."""
-        logits = F.linear(rows["dt"], self.weight_dt.to(self.wide), self.bias_dt.to(self.wide))
+        logits = F.linear(rows["dt"], self.weight_dt.to(self.state_dtype), self.bias_dt.to(self.state_dtype))
         logits = logits.unflatten(-1, (self.heads, self.key_size))
-        rate = torch.exp(self.A_log.to(self.wide)).unsqueeze(-1)
+        rate = torch.exp(self.A_log.to(self.state_dtype)).unsqueeze(-1)
         if self.decay_bound is None:
             decay = -rate * F.softplus(logits)
         else:
             decay = -self.decay_bound * torch.sigmoid(rate * logits)
-        gate = torch.sigmoid(F.linear(rows["gate"], self.weight_gate.to(self.wide), self.bias_gate.to(self.wide)))
+        gate = torch.sigmoid(F.linear(rows["gate"], *self.to_state_dtype(self.weight_gate, self.bias_gate)))
         return decay, gate
 
 

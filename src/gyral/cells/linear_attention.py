@@ -104,7 +104,7 @@ class MatrixMemoryCell(ConvolvedCell):
                 fan_in_uniform_(parameter)
 
     def init_state(self, batch_size: int) -> State:
-        memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size, dtype=self.wide)
+        memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size, dtype=self.state_dtype)
         if self.kernel_size is None:
             return MemoryState(memory)
         return WindowedState(memory, self.init_window(batch_size))
@@ -127,7 +127,7 @@ class LinearAttentionCell(MatrixMemoryCell):
     def step(self, projected: Any, state: State, constants: object) -> tuple[Tensor, State]:
         values, state = self.convolve_step(projected.values, state)
         outputs, memory = run_step(self.operands(projected, values), state.memory)
-        return self.read(self.narrow(outputs), projected, values)[..., : self.hidden_size], state._replace(
+        return self.read(self.to_parameter_dtype(outputs), projected, values)[..., : self.hidden_size], state._replace(
             memory=memory
         )
 
@@ -137,7 +137,7 @@ class LinearAttentionCell(MatrixMemoryCell):
         projected = self.project(inputs)
         values, state = self.convolve(projected.values, state, lengths, starts)
         outputs, memory = run_scan(self.operands(projected, values), state.memory, lengths, starts)
-        outputs = self.read(self.narrow(outputs), projected, values)[..., : self.hidden_size]
+        outputs = self.read(self.to_parameter_dtype(outputs), projected, values)[..., : self.hidden_size]
         return zero_beyond(outputs, lengths), state._replace(memory=memory)
 
 

@@ -99,32 +99,32 @@ class M2RNNCell(ConvolvedCell):
         self.weight_norm.fill_(1.0)
 
     def init_state(self, batch_size: int) -> State:
-        memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size, dtype=self.wide)
+        memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size, dtype=self.state_dtype)
         return self.State(memory, self.init_window(batch_size))
 
     def project(self, inputs: Tensor) -> Projected:
         of_values, of_forget, of_gate = self.weight_ih.split([self.channels, self.heads, self.output_size])
         values, gate = (F.linear(inputs, weight).to(self.D.dtype) for weight in (of_values, of_gate))
-        return Projected(values, self.wide_linear(inputs, of_forget), gate)
+        return Projected(values, self.precise_linear(inputs, of_forget), gate)
 
     def activate_without_convolution(self, values: Tensor) -> Tensor:
         return F.silu(values)
 
     def heads_of(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
         """Return q and k (…, G, K), and v (…, H, V)."""
-        q, k, v = self.widen(*parts)
+        q, k, v = self.to_state_dtype(*parts)
         q, k = (part.unflatten(-1, (self.key_heads, self.key_size)) for part in (q, k))
         return q, k, v.unflatten(-1, (self.heads, self.value_size))
 
     def forget(self, logits: Tensor) -> Tensor:
         """Return f (…, H) for δ."""
-        a_log, bias = self.widen(self.A_log, self.bias_dt)
+        a_log, bias = self.to_state_dtype(self.A_log, self.bias_dt)
         return torch.exp(-torch.exp(a_log) * F.softplus(logits + bias))
 
     def finish(self, read: Tensor, v: Tensor, gate: Tensor) -> Tensor:
         """Return the outputs (…, H V) for what is read and v (…, H, V)."""
-        gated = (read + v * self.D.to(self.wide)).flatten(-2) * F.silu(gate.to(self.wide))
-        normed = F.rms_norm(gated, (self.output_size,), self.weight_norm.to(self.wide), EPSILON)
+        gated = (read + v * self.D.to(self.state_dtype)).flatten(-2) * F.silu(gate.to(self.state_dtype))
+        normed = F.rms_norm(gated, (self.output_size,), self.weight_norm.to(self.state_dtype), EPSILON)
         return normed.to(self.D.dtype)
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
@@ -132,7 +132,7 @@ class M2RNNCell(ConvolvedCell):
         q, k, v = self.heads_of(parts)
         forget = self.forget(projected.forget)
         with outside_autocast(v.device):
-            weight, memory = self.widen(self.weight_hh, state.memory)
+            weight, memory = self.to_state_dtype(self.weight_hh, state.memory)
             read, memory = naive.step(q, k, v, forget, weight, memory, self.clip)
         output = self.finish(read, v, projected.gate)
         return output, state._replace(memory=memory)
@@ -144,7 +144,7 @@ class M2RNNCell(ConvolvedCell):
         parts, state = self.convolve(projected.values, state, lengths, starts)
         q, k, v = self.heads_of(parts)
         forget = self.forget(projected.forget)
-        weight, s0 = self.widen(self.weight_hh, state.memory)
+        weight, s0 = self.to_state_dtype(self.weight_hh, state.memory)
         read, memory = m2rnn(q, k, v, forget, weight, s0, clip=self.clip, lengths=lengths, starts=starts)
         outputs = self.finish(read, v, projected.gate)
         return zero_beyond(outputs, lengths), state._replace(memory=memory)

@@ -85,26 +85,26 @@ class MambaCell(ConvolvedCell):
         self.D.fill_(1.0)
 
     def init_state(self, batch_size: int) -> State:
-        hidden = self.zeros(batch_size, self.hidden_size, self.state_size, dtype=self.wide)
+        hidden = self.zeros(batch_size, self.hidden_size, self.state_size, dtype=self.state_dtype)
         return self.State(hidden, self.init_window(batch_size))
 
     def project(self, inputs: Tensor) -> Projected:
         return Projected(*(F.linear(inputs, weight).to(self.D.dtype) for weight in self.weight_ih.chunk(2)))
 
     def select(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Return W_Δ δ (…, N) in the dtype `wide`, and [B; C] (…, 2S), for u (…, N)."""
+        """Return W_Δ δ (…, N) in the dtype `state_dtype`, and [B; C] (…, 2S), for u (…, N)."""
         of_step, of_matrices = self.weight_x.split([self.dt_rank, 2 * self.state_size])
-        return self.wide_linear(self.wide_linear(u, of_step), self.weight_dt), F.linear(u, of_matrices)
+        return self.precise_linear(self.precise_linear(u, of_step), self.weight_dt), F.linear(u, of_matrices)
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
         (u,), state = self.convolve_step(projected.values, state)
-        step, matrices, rate, bias, entered, before = self.widen(
+        step, matrices, rate, bias, entered, before = self.to_state_dtype(
             *self.select(u), self.A_log, self.bias_dt, u, state.hidden
         )
         b, c = matrices.chunk(2, dim=-1)
         decay, values = coefficients(entered, step_sizes(step, bias), rates(rate), b)
         hidden = decay * before + values
-        output = self.narrow((hidden * c.unsqueeze(1)).sum(2)) + self.D * u
+        output = self.to_parameter_dtype((hidden * c.unsqueeze(1)).sum(2)) + self.D * u
         return output * F.silu(projected.gate), state._replace(hidden=hidden)
 
     def fused(
@@ -112,6 +112,6 @@ class MambaCell(ConvolvedCell):
     ) -> tuple[Tensor, State]:
         values, gate = self.project(inputs)
         (u,), state = self.convolve(values, state, lengths, starts)
-        parts = self.widen(u, gate, *self.select(u), self.A_log, self.bias_dt, self.D, state.hidden)
+        parts = self.to_state_dtype(u, gate, *self.select(u), self.A_log, self.bias_dt, self.D, state.hidden)
         outputs, hidden = selective_state_space(*parts, lengths, starts)
-        return self.narrow(outputs), state._replace(hidden=hidden)
+        return self.to_parameter_dtype(outputs), state._replace(hidden=hidden)

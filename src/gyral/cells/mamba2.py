@@ -94,13 +94,13 @@ class Mamba2Cell(LinearAttentionCell):
     def project(self, inputs: Tensor) -> Projected:
         *others, of_step = self.weight_ih.split(self.sizes)
         gate, values = (linear(inputs, weight) for weight in others)
-        return Projected(values, gate, F.softplus(self.wide_linear(inputs, of_step, self.bias_dt)))
+        return Projected(values, gate, F.softplus(self.precise_linear(inputs, of_step, self.bias_dt)))
 
     def operands(self, projected: Projected, values: tuple[Tensor, ...]) -> Operands:
         u, b, c = values
         b, c = (part.unflatten(-1, (self.groups, self.key_size)) for part in (b, c))
         u = u.unflatten(-1, (self.heads, self.value_size))
-        decay, write = -torch.exp(self.A_log.to(self.wide)) * projected.delta, projected.delta.unsqueeze(-2)
+        decay, write = -torch.exp(self.A_log.to(self.state_dtype)) * projected.delta, projected.delta.unsqueeze(-2)
         return Operands(c, b.unsqueeze(-3), u.unsqueeze(-3), decay, write=write)
 
     def read(self, outputs: Tensor, projected: Projected, values: tuple[Tensor, ...]) -> Tensor:

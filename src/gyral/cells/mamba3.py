@@ -130,16 +130,16 @@ class Mamba3Cell(DeclaredCell):
     def init_state(self, batch_size: int) -> State:
         shape = batch_size, self.heads
         return self.State(
-            self.zeros(*shape, self.key_size, self.value_size, dtype=self.wide),
-            self.zeros(*shape, self.rank, self.key_size, dtype=self.wide),
+            self.zeros(*shape, self.key_size, self.value_size, dtype=self.state_dtype),
+            self.zeros(*shape, self.rank, self.key_size, dtype=self.state_dtype),
             self.zeros(*shape, self.rank, self.value_size),
-            self.zeros(*shape, self.pairs, dtype=self.wide),
+            self.zeros(*shape, self.pairs, dtype=self.state_dtype),
         )
 
     def project(self, inputs: Tensor) -> Projected:
         weights = self.weight_ih.split([sum(self.sizes[:4]), sum(self.sizes[4:])])
         gate, u, b, c = linear(inputs, weights[0]).split(self.sizes[:4], dim=-1)
-        delta, rate, now, theta = self.wide_linear(inputs, weights[1]).split(self.sizes[4:], dim=-1)
+        delta, rate, now, theta = self.precise_linear(inputs, weights[1]).split(self.sizes[4:], dim=-1)
         gate, u = (part.unflatten(-1, (self.heads, 1, self.value_size)) for part in (gate, u))
         if self.rank > 1:
             gate, u = gate * self.mimo_z, u * self.mimo_x
@@ -177,7 +177,8 @@ class Mamba3Cell(DeclaredCell):
 
     def finish(self, read: Tensor, projected: Projected) -> Tensor:
         """Return the outputs (…, N) for what the copies of the heads read (…, H R, V)."""
-        found = self.narrow(read).unflatten(-2, (self.heads, self.rank)) + self.D[:, None, None] * projected.u
+        found = self.to_parameter_dtype(read).unflatten(-2, (self.heads, self.rank))
+        found = found + self.D[:, None, None] * projected.u
         if self.weight_norm is not None:
             gains = self.weight_norm.view(self.heads, 1, self.value_size)
             found = F.rms_norm(found, (self.value_size,), eps=1e-5) * gains
@@ -186,7 +187,7 @@ class Mamba3Cell(DeclaredCell):
         return found.flatten(-2)[..., : self.hidden_size]
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
-        angle = torch.remainder(state.angle.to(self.wide) + projected.turn, 2 * math.pi)
+        angle = torch.remainder(state.angle.to(self.state_dtype) + projected.turn, 2 * math.pi)
         b, c = rotate(torch.cat((projected.b, projected.c), dim=-2), angle).chunk(2, dim=-2)
         operands = self.combine(projected, b, c, state.key, state.value)
         read, memory = run_step(operands, self.spread(state.memory, 1))

@@ -38,7 +38,7 @@ class MinGRUCell(DiagonalCell):
         fan_in_uniform_(self.weight_ih)
 
     def project(self, inputs: Tensor) -> Tensor:
-        return F.linear(inputs, self.weight_ih).to(self.wide)
+        return F.linear(inputs, self.weight_ih).to(self.state_dtype)
 
     def coefficients(self, projected: Tensor, constants: object) -> tuple[Tensor, Tensor]:
         return coefficients(projected, self.hidden_size)

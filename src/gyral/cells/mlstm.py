@@ -17,7 +17,7 @@ from gyral.ops.stabilized_gates import NEVER, stabilized_gates
 
 
 class Heads(NamedTuple):
-    """q_t, k_t (…, H, K), v_t (…, H, V), and the logits [i_t; f_t] of the gates (…, 2H), in the dtype `wide`."""
+    """q_t, k_t (…, H, K), v_t (…, H, V), and the logits [i_t; f_t] of the gates (…, 2H), in the dtype `state_dtype`."""
 
     q: Tensor
     k: Tensor
@@ -57,8 +57,8 @@ class StabilizedCell(MatrixMemoryCell):
         super().__post_init__()
 
     def init_state(self, batch_size: int) -> Any:
-        memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size + 1, dtype=self.wide)
-        stabilizer = self.zeros(batch_size, self.heads, dtype=self.wide) + NEVER
+        memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size + 1, dtype=self.state_dtype)
+        stabilizer = self.zeros(batch_size, self.heads, dtype=self.state_dtype) + NEVER
         if self.kernel_size is None:
             return StabilizedState(memory, stabilizer)
         return WindowedStabilizedState(memory, stabilizer, self.init_window(batch_size))
@@ -71,24 +71,24 @@ class StabilizedCell(MatrixMemoryCell):
         values, state = self.convolve_step(projected.values, state)
         heads = self.select(projected, values)
         write, forget = heads.gates.chunk(2, dim=-1)
-        before, forget = state.stabilizer.to(self.wide), F.logsigmoid(forget)
+        before, forget = state.stabilizer.to(self.state_dtype), F.logsigmoid(forget)
         stabilizer = torch.maximum(forget + before, write)
         decay = torch.where(before > NEVER / 2, forget + before - stabilizer, 0.0)
         write = torch.exp(write - stabilizer) * self.key_size**-0.5
         outputs, memory = run_step(operands(heads, decay, write), state.memory)
         normal = normalized_heads.naive(outputs, torch.exp(-stabilizer), self.epsilon)
-        outputs = self.read(self.narrow(normal), projected, values)
+        outputs = self.read(self.to_parameter_dtype(normal), projected, values)
         return outputs[..., : self.hidden_size], state._replace(memory=memory, stabilizer=stabilizer)
 
     def fused(self, inputs: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Any]:
         projected = self.project(inputs)
         values, state = self.convolve(projected.values, state, lengths, starts)
         heads = self.select(projected, values)
-        given = heads.gates, state.stabilizer.to(self.wide), lengths, starts, self.key_size**-0.5
+        given = heads.gates, state.stabilizer.to(self.state_dtype), lengths, starts, self.key_size**-0.5
         decay, write, least, stabilizers = stabilized_gates(*given)
         outputs, memory = run_scan(operands(heads, decay, write), state.memory, lengths, starts)
         normal = normalized_heads(outputs, least, self.epsilon)
-        outputs = self.read(self.narrow(normal), projected, values)[..., : self.hidden_size]
+        outputs = self.read(self.to_parameter_dtype(normal), projected, values)[..., : self.hidden_size]
         last = last_step(stabilizers, lengths)
         return zero_beyond(outputs, lengths), state._replace(memory=memory, stabilizer=last)
 
@@ -198,7 +198,7 @@ class MLSTMCell(StabilizedCell):
         of_keys, of_values = self.weight_qkv.split([2, 1])
         q, k = self.multiply(values[0], of_keys).unbind(-2)
         v = self.multiply(projected.values, of_values).squeeze(-2)
-        gates = self.wide_linear(torch.cat((q, k, v), dim=-1), self.weight_gates, self.bias_gates)
+        gates = self.precise_linear(torch.cat((q, k, v), dim=-1), self.weight_gates, self.bias_gates)
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (q, k, v))
         return Heads(q, k, v, gates)
 
@@ -269,7 +269,7 @@ class MLSTMLargeCell(StabilizedCell):
 
     def project(self, inputs: Tensor) -> LargeProjected:
         values, gate = (linear(inputs, weight) for weight in self.weight_ih.split([sum(self.sizes), self.width]))
-        gates = self.cap * torch.tanh(self.wide_linear(inputs, self.weight_gates, self.bias_gates) / self.cap)
+        gates = self.cap * torch.tanh(self.precise_linear(inputs, self.weight_gates, self.bias_gates) / self.cap)
         return LargeProjected(values, gate, gates)
 
     def select(self, projected: LargeProjected, values: tuple[Tensor, ...]) -> Heads:

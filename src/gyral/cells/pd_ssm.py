@@ -86,31 +86,31 @@ class PDSSMCell(WidthPreservingCell):
 
     def sequence_constants(self, *shape: int) -> Shared:
         """Return the weights (N, 2P) that give Re(C h) for [Re h; Im h]."""
-        return Shared(torch.cat((self.C[0], -self.C[1]), dim=1).to(self.wide))
+        return Shared(torch.cat((self.C[0], -self.C[1]), dim=1).to(self.state_dtype))
 
     def project(self, inputs: Tensor) -> Projected:
         entered = self.project_inputs(inputs)
-        driven = F.linear(entered, self.B.flatten(0, 1)).to(self.wide)
-        magnitude = torch.sigmoid(self.wide_linear(entered, self.weight_magnitude, self.bias_magnitude))
-        turn = torch.sigmoid(self.wide_linear(entered, self.weight_phase, self.bias_phase))
+        driven = F.linear(entered, self.B.flatten(0, 1)).to(self.state_dtype)
+        magnitude = torch.sigmoid(self.precise_linear(entered, self.weight_magnitude, self.bias_magnitude))
+        turn = torch.sigmoid(self.precise_linear(entered, self.weight_phase, self.bias_phase))
         phase = 2 * math.pi * turn
         decay = torch.cat((magnitude * torch.cos(phase), magnitude * torch.sin(phase)), dim=-1)
-        return self.Projected(entered, driven, decay, F.linear(entered, self.selector).to(self.wide).softmax(-1))
+        return self.Projected(entered, driven, decay, F.linear(entered, self.selector).to(self.state_dtype).softmax(-1))
 
     def coefficients(self, projected: Projected, constants: Shared) -> tuple[Tensor, Tensor]:
         return projected.decay, projected.driven
 
     def read(self, hidden: Tensor, projected: Projected, constants: Shared) -> Tensor:
-        return self.narrow(F.linear(hidden, constants.value)) + self.D * projected.inputs
+        return self.to_parameter_dtype(F.linear(hidden, constants.value)) + self.D * projected.inputs
 
     def step(self, projected: Projected, state: HiddenState, constants: Shared) -> tuple[Tensor, HiddenState]:
-        before = state.hidden.to(self.wide)
-        hidden = step(projected.selection, self.dictionary.to(self.wide), projected.decay, projected.driven, before)
+        dictionary, before = self.to_state_dtype(self.dictionary, state.hidden)
+        hidden = step(projected.selection, dictionary, projected.decay, projected.driven, before)
         return self.read(hidden, projected, constants), HiddenState(hidden)
 
     def scan(
         self, projected: Projected, constants: Shared, h0: Tensor, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        parts = projected.selection, self.dictionary.to(self.wide), projected.decay, projected.driven
+        parts = projected.selection, self.dictionary.to(self.state_dtype), projected.decay, projected.driven
         hidden, final = permutation_scan(*parts, h0, lengths=lengths, starts=starts)
         return self.read(hidden, projected, constants), final

@@ -78,13 +78,13 @@ class RGLRUCell(WidthPreservingCell):
         self.decay.copy_(torch.log(torch.expm1(-0.5 * torch.log(squared))))
 
     def init_state(self, batch_size: int) -> State:
-        hidden = self.zeros(batch_size, self.hidden_size, dtype=self.wide)
+        hidden = self.zeros(batch_size, self.hidden_size, dtype=self.state_dtype)
         return self.State(hidden, torch.ones(batch_size, dtype=torch.int64, device=hidden.device))
 
     def project(self, inputs: Tensor) -> Projected:
         entered = self.project_inputs(inputs)
         products = gate_products(entered, self.weight)
-        return Projected(*rg_lru_gates(entered, *self.widen(products, self.bias, self.decay)))
+        return Projected(*rg_lru_gates(entered, *self.to_state_dtype(products, self.bias, self.decay)))
 
     def coefficients(self, projected: Projected, is_first: Tensor) -> tuple[Tensor, Tensor]:
         """Return a_t and b_t (…, N), with a_t = 0 and b_t = i_t ⊙ x_t where `is_first` (…) is True."""
@@ -92,12 +92,12 @@ class RGLRUCell(WidthPreservingCell):
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
         decay, values = self.coefficients(projected, state.fresh > 0)
-        hidden = decay * state.hidden.to(self.wide) + values
-        return self.narrow(hidden), self.State(hidden, torch.zeros_like(state.fresh))
+        hidden = decay * state.hidden.to(self.state_dtype) + values
+        return self.to_parameter_dtype(hidden), self.State(hidden, torch.zeros_like(state.fresh))
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
-        parts = self.widen(self.project_inputs(inputs), self.weight, self.bias, self.decay, state.hidden)
+        parts = self.to_state_dtype(self.project_inputs(inputs), self.weight, self.bias, self.decay, state.hidden)
         hidden, *final = rg_lru(*parts, state.fresh, lengths, starts, self.product_dtype())
-        return self.narrow(hidden), self.State(*final)
+        return self.to_parameter_dtype(hidden), self.State(*final)

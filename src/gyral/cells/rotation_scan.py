@@ -98,13 +98,13 @@ class RotationScanCell(DeclaredCell):
         self.bias[-self.hidden_size :] = 0.0
 
     def init_state(self, batch_size: int) -> State:
-        hidden = self.zeros(batch_size, self.hidden_size, dtype=self.wide)
+        hidden = self.zeros(batch_size, self.hidden_size, dtype=self.state_dtype)
         identity = torch.eye(self.head_size, dtype=hidden.dtype, device=hidden.device)
         return self.State(identity.repeat(batch_size, self.heads, 1, 1), hidden)
 
     def parts(self, inputs: Tensor) -> Tensor:
         """Return [τ; u; q; ε] (…, 4N), precisely: errors of the planes add up in the product of all rotations."""
-        return self.wide_linear(inputs, self.weight_ih, self.bias)
+        return self.precise_linear(inputs, self.weight_ih, self.bias)
 
     def project(self, inputs: Tensor) -> Projected:
         return self.Projected(*self.parts(inputs).split(self.hidden_size, dim=-1))
@@ -116,22 +116,22 @@ class RotationScanCell(DeclaredCell):
         with outside_autocast(query.device):
             normals = reflections(split(embedded, *size), split(target, *size), self.angle == "double")
             second, first = normals.unbind(-2)
-            memory = reflect(reflect(state.memory.to(self.wide), second), first)
+            memory = reflect(reflect(state.memory.to(self.state_dtype), second), first)
             rotated = memory @ split(query, *size).unsqueeze(-1)
         candidate = ACTIVATIONS[self.activation](embedded + merge(rotated.squeeze(-1), self.hidden_size))
-        hidden = candidate + torch.sigmoid(gate) * (state.hidden.to(self.wide) - candidate)
+        hidden = candidate + torch.sigmoid(gate) * (state.hidden.to(self.state_dtype) - candidate)
         return self.normalize(hidden), self.State(memory, hidden)
 
     def normalize(self, hidden: Tensor) -> Tensor:
         """Return the outputs for h (…, N)."""
-        return self.narrow(hidden if self.eta is None else self.eta * direction(hidden).unit)
+        return self.to_parameter_dtype(hidden if self.eta is None else self.eta * direction(hidden).unit)
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         outputs, memory, hidden = rotation_scan(
             self.parts(inputs),
-            *self.widen(state.memory, state.hidden),
+            *self.to_state_dtype(state.memory, state.hidden),
             lengths=lengths,
             starts=starts,
             double_angle=self.angle == "double",

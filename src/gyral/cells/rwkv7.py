@@ -120,7 +120,7 @@ class RWKV7Cell(LinearAttentionCell):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         deep, width = self.layer / max(1, self.layers - 1), self.width
-        options: dict[str, Any] = {"device": self.r_k.device, "dtype": self.wide}
+        options: dict[str, Any] = {"device": self.r_k.device, "dtype": self.state_dtype}
         fan_in_uniform_(self.weight_ih)
         place = torch.arange(width, **options) / width
         for mix, slope in zip(self.mix, SLOPES, strict=True):
@@ -158,7 +158,7 @@ class RWKV7Cell(LinearAttentionCell):
         """Return everything that x_t and x_{t−1} (…, H V) determine."""
         mix = self.mix.view(len(self.mix), *[1] * (inputs.dim() - 1), self.width)
         r, w, k, v, a, g = torch.addcmul(inputs, mix, previous - inputs).unbind(0)
-        decay = self.wide_linear(torch.tanh(self.wide_linear(w, self.weight_w1)), self.weight_w2, self.bias_w)
+        decay = self.precise_linear(torch.tanh(self.precise_linear(w, self.weight_w1)), self.weight_w2, self.bias_w)
         rate = torch.sigmoid(linear(linear(a, self.weight_a1), self.weight_a2, self.bias_a))
         k = linear(k, self.weight_k)
         return Mixed(

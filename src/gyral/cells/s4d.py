@@ -81,22 +81,24 @@ class S4DCell(WidthPreservingCell):
         self.D.normal_()
 
     def sequence_constants(self, *shape: int) -> Constants:
-        return Constants(*map(Shared, discretized(*self.widen(self.log_A_real, self.A_imag, self.log_dt, self.C))))
+        parts = self.to_state_dtype(self.log_A_real, self.A_imag, self.log_dt, self.C)
+        return Constants(*map(Shared, discretized(*parts)))
 
     def project(self, inputs: Tensor) -> Tensor:
         return self.project_inputs(inputs)
 
     def coefficients(self, projected: Tensor, constants: Constants) -> tuple[Tensor, Tensor]:
-        real = projected.to(self.wide).unsqueeze(-1).expand(*projected.shape, self.C.shape[2])
+        real = projected.to(self.state_dtype).unsqueeze(-1).expand(*projected.shape, self.C.shape[2])
         return constants.eigenvalues.value.flatten(), torch.stack((real, torch.zeros_like(real)), dim=-3).flatten(-3)
 
     def read(self, hidden: Tensor, projected: Tensor, constants: Constants) -> Tensor:
-        return self.narrow(read(hidden.unflatten(-1, self.C.shape), constants.readout.value)) + self.D * projected
+        outputs = read(hidden.unflatten(-1, self.C.shape), constants.readout.value)
+        return self.to_parameter_dtype(outputs) + self.D * projected
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
         parameters = self.log_A_real, self.A_imag, self.log_dt, self.C, self.D
-        parts = self.widen(self.project_inputs(inputs), *parameters, state.hidden)
+        parts = self.to_state_dtype(self.project_inputs(inputs), *parameters, state.hidden)
         outputs, final = channel_state_space(*parts, lengths, starts)
-        return self.narrow(outputs), HiddenState(final)
+        return self.to_parameter_dtype(outputs), HiddenState(final)

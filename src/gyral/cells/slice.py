@@ -76,25 +76,25 @@ class SLiCECell(DeclaredCell):
         self.bias_initial.zero_()
 
     def init_state(self, batch_size: int) -> State:
-        hidden = self.zeros(batch_size, self.hidden_size, dtype=self.wide)
+        hidden = self.zeros(batch_size, self.hidden_size, dtype=self.state_dtype)
         return self.State(hidden, torch.ones(batch_size, dtype=torch.int64, device=hidden.device))
 
     def change(self, inputs: Tensor) -> Tensor:
         """Return the rows of A_t (…, N, b)."""
         # Δ multiplies the weights: they are fewer than the rows of all steps
-        rows = self.wide_linear(inputs, self.dt * self.weight_ih, self.dt * self.bias)
+        rows = self.precise_linear(inputs, self.dt * self.weight_ih, self.dt * self.bias)
         return rows.unflatten(-1, (self.hidden_size, self.block_size))
 
     def initial(self, inputs: Tensor) -> Tensor:
         """Return the hidden vectors (…, N) after first steps."""
-        return F.linear(inputs, self.weight_initial, self.bias_initial).to(self.wide)
+        return F.linear(inputs, self.weight_initial, self.bias_initial).to(self.state_dtype)
 
     def project(self, inputs: Tensor) -> Projected:
         return self.Projected(self.change(inputs), self.initial(inputs))
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
-        hidden = step(projected.change, projected.initial, state.hidden.to(self.wide), state.fresh > 0)
-        return self.narrow(hidden), self.State(hidden, torch.zeros_like(state.fresh))
+        hidden = step(projected.change, projected.initial, state.hidden.to(self.state_dtype), state.fresh > 0)
+        return self.to_parameter_dtype(hidden), self.State(hidden, torch.zeros_like(state.fresh))
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
@@ -105,6 +105,6 @@ class SLiCECell(DeclaredCell):
         initial = self.initial(inputs if starts is not None else inputs[:1])
         if starts is None:
             initial = F.pad(initial, (0, 0, 0, 0, 0, steps - 1))
-        before = state.hidden.to(self.wide)
+        before = state.hidden.to(self.state_dtype)
         hidden, final = block_scan(self.change(inputs), initial, before, is_first, lengths=lengths)
-        return self.narrow(hidden), self.State(final, torch.zeros_like(state.fresh))
+        return self.to_parameter_dtype(hidden), self.State(final, torch.zeros_like(state.fresh))

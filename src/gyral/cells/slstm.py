@@ -116,7 +116,7 @@ class SLSTMCell(ConvolvedCell):
     def step(self, projected: Tensor, state: State, constants: object) -> tuple[Tensor, State]:
         (active,), state = self.convolve_step(projected, state)
         # not in half precision: gates are exponentials
-        gates, weight, *before = self.widen(self.gates(projected, active), self.weight_hh, *state[:4])
+        gates, weight, *before = self.to_state_dtype(self.gates(projected, active), self.weight_hh, *state[:4])
         final = [leaf.to(self.bias.dtype) for leaf in naive.step(gates, weight, naive.State(*before))]
         return self.finish(final[0]), self.State._make((*final, state.window))
 
@@ -125,7 +125,7 @@ class SLSTMCell(ConvolvedCell):
     ) -> tuple[Tensor, State]:
         entered = self.project(inputs)
         (active,), state = self.convolve(entered, state, lengths, starts)
-        parts = self.widen(self.gates(entered, active), self.weight_hh, *state[:4])
+        parts = self.to_state_dtype(self.gates(entered, active), self.weight_hh, *state[:4])
         found = slstm(*parts, lengths=lengths, starts=starts)
         outputs, *final = [leaf.to(self.bias.dtype) for leaf in found]
         return zero_beyond(self.finish(outputs), lengths), self.State._make((*final, state.window))

@@ -155,7 +155,7 @@ class UnitaryCell(RegularizedCell, SubCellMixin):
 
     @abstractmethod
     def operator(self) -> Any:
-        """Return W in the form that `apply_operator` takes, a real one in the dtype `wide`.
+        """Return W in the form that `apply_operator` takes, a real one in the dtype `state_dtype`.
 
         Where rounding makes it longer than 1, it makes the hidden vector longer at every step.
         """
@@ -167,7 +167,7 @@ class UnitaryCell(RegularizedCell, SubCellMixin):
     def matrix(self) -> Tensor:
         """Return W (N, N)."""
         operator = self._checked_operator()
-        like = self.bias.to(self.wide) if not self.is_complex else torch.complex(self.bias, self.bias)
+        like = self.bias.to(self.state_dtype) if not self.is_complex else torch.complex(self.bias, self.bias)
         return unitary.rows(lambda vectors: self.apply_operator(operator, vectors), self.hidden_size, like).T
 
     def _checked_operator(self) -> Any:
@@ -186,8 +186,8 @@ class UnitaryCell(RegularizedCell, SubCellMixin):
 
     def init_state(self, batch_size: int) -> HiddenState:
         if self.initial_state is not None:
-            return HiddenState(self.initial_state.repeat(batch_size, 1).to(self.wide))
-        return HiddenState(self.zeros(batch_size, self.output_size, dtype=self.wide))
+            return HiddenState(self.initial_state.repeat(batch_size, 1).to(self.state_dtype))
+        return HiddenState(self.zeros(batch_size, self.output_size, dtype=self.state_dtype))
 
     def project(self, inputs: Tensor) -> Tensor:
         return F.linear(inputs, self.weight_ih)
@@ -199,7 +199,7 @@ class UnitaryCell(RegularizedCell, SubCellMixin):
         return torch.cat((mask, mask), dim=-1) if self.is_complex else mask  # both parts of a unit have one mask
 
     def step(self, projected: Tensor, state: HiddenState, constants: Constants) -> tuple[Tensor, HiddenState]:
-        old = state.hidden.to(self.wide)
+        old = state.hidden.to(self.state_dtype)
         hidden = self.apply_recurrent_dropout(old, constants.masks)
         operator = constants.operator.value
         if self.is_complex:
@@ -208,8 +208,8 @@ class UnitaryCell(RegularizedCell, SubCellMixin):
         else:
             hidden = projected + self.apply_operator(operator, hidden)
         modrelu = unitary.complex_modrelu if self.is_complex else unitary.modrelu
-        hidden = self.apply_zoneout(modrelu(hidden, self.bias.to(self.wide)), old, constants.masks)
-        return self.narrow(hidden), HiddenState(hidden)
+        hidden = self.apply_zoneout(modrelu(hidden, self.bias.to(self.state_dtype)), old, constants.masks)
+        return self.to_parameter_dtype(hidden), HiddenState(hidden)
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         if self.recurrent_dropout > 0:
