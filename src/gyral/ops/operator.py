@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map_only
 
 from gyral.core.compat import apply_function, assume_constant_result, below_autograd, is_batched
 from gyral.ops.autograd import differentiate, has_autocast, outside_autocast
+from gyral.ops.compilation import compile_first_use
 from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.declaration import Checks, Products, formulas_of, in_memory, register
 
@@ -215,9 +216,11 @@ class Operator:
             raise KernelUnavailableError(kernels)
         return kernels, arguments
 
-    def _run(self, given: Sequence[Value]) -> tuple[list[Any], list[Any]]:
+    def _run(self, given: Sequence[Value], differentiable: bool = False) -> tuple[list[Any], list[Any]]:
         """Return the results and the saved tensors, any of them None."""
         kernels, arguments = self.prepare(given)
+        if given[self.first].is_cuda:
+            compile_first_use(kernels, arguments, differentiable)
         results, saved = kernels.forward(arguments)
         return results, saved
 
@@ -306,7 +309,7 @@ class _Function(torch.autograd.Function):
                 found = operator.forward_operator(*arguments)
             results, saved = found[: operator.results], found[operator.results :]
         else:
-            results, saved = operator._run(arguments)
+            results, saved = operator._run(arguments, any(ctx.needs_input_grad))
             if returns_saved:
                 results, saved = _as_tensors(results), _as_tensors(saved, results[0])
         others = list(flat)

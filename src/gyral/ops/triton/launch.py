@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gyral.ops.compilation import compile_at_once, start
 from gyral.ops.operator import KernelUnavailableError, Operator
 
 TOLERANCE = 1e-4  # of the first comparison: wrong kernels are off by far more, and TF32 by less
@@ -21,7 +22,7 @@ def launch(kernel: Any, programs: int, given: Sequence[Any], config: Any, warps:
     """Launch a number of programs of a kernel on the device of its first argument; nothing if there are none."""
     if programs > 0:
         with torch.cuda.device_of(given[0]):
-            kernel[(programs,)](*given, config=config, num_warps=warps)
+            start(kernel, programs, *given, config=config, num_warps=warps)
 
 
 def summed(sums: Tensor, like: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -61,11 +62,16 @@ def difference(kernels: Any, operator: Operator, given: Sequence[Any], names: Se
         names: Names of the arguments with a gradient.
     """
     arguments = operator.Arguments(*given)
-    try:
+    needs = {name: name in names for name in arguments._fields}
+
+    def run() -> tuple[Any, Any, Any]:
         results, saved = kernels.forward(arguments)
         cotangents = [result.cos() for result in results]
-        needs = {name: name in names for name in arguments._fields}
-        gradients = kernels.backward(arguments, results, saved, cotangents, needs)
+        return results, cotangents, kernels.backward(arguments, results, saved, cotangents, needs)
+
+    compile_at_once(run)
+    try:
+        results, cotangents, gradients = run()
         found = [*results, *(gradients[name] for name in names)]
         is_finite = all(bool(each.isfinite().all()) for each in found)  # waits for the kernels
     except Exception as error:  # compiler, driver and interpreter raise errors of many types

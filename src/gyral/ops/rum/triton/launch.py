@@ -9,6 +9,7 @@ import torch
 import triton
 from torch import Tensor
 
+from gyral.ops.compilation import start
 from gyral.ops.native.products import cast, project, project_backward, recurrent_gradient
 from gyral.ops.operator import KernelUnavailableError, count_true
 from gyral.ops.rum.triton.blocks import backward_blocks, forward_blocks
@@ -92,7 +93,8 @@ def _launch(
     arguments = [parts if tensor is None else tensor for tensor in arguments]
     eta = 1.0 if a.eta is None else float(a.eta)
     with torch.cuda.device_of(parts):
-        kernel[(-(-batch // rows),)](*arguments, *numbers, steps, batch, keep_mean, eta, float(a.epsilon), **settings)
+        given = *arguments, *numbers, steps, batch, keep_mean, eta, float(a.epsilon)
+        start(kernel, -(-batch // rows), *given, **settings)
 
 
 def _transposed_weights(a: Any, dtype: torch.dtype) -> Tensor:
