@@ -184,7 +184,7 @@ def differentiate_values(
         if config.erase != "none":
             pairs += dl * tl.load(system + square)
         sums_from = tl.where(i[:, None] <= i[None, :], 1.0, 0.0)
-        pairs = tl.dot(sums_from, tl.where(until, pairs, 0.0), input_precision="tf32x3")  # those with i ≥ l
+        pairs = tl.dot(sums_from, tl.where(until, pairs, 0.0), input_precision="ieee")  # those with i ≥ l
         tl.store(of_pairs + row, tl.sum(tl.where(i[None, :] < i[:, None], pairs, 0.0), axis=1))
         high, low, high_turned, low_turned, _ = load_sums(decay, c, config)
         between = decays_between(high, low, high_turned, low_turned, until)
@@ -324,8 +324,9 @@ def differentiate_keys(
             dq += part_q
             dk += part_k
             reads += queries * part_q - vectors * part_k
-            dgamma = tl.dot(sums_from, cleaned(reads), input_precision="tf32x3")
-            dgamma = tl.dot(sums_until, cleaned(remains), dgamma, input_precision="tf32x3") + of_kept[None, :]
+            # in float32: the terms of pairs on one side of l cancel, and products of TF32 do not sum them exactly
+            dgamma = tl.dot(sums_from, cleaned(reads), input_precision="ieee")
+            dgamma = tl.dot(sums_until, cleaned(remains), dgamma, input_precision="ieee") + of_kept[None, :]
             decay_at = (c.step * config.heads + c.head) * config.key_size
             dgamma = tl.where(c.decays[:, None], dgamma, 0.0)
             _store(grad_decay, decay_at, dgamma, bad, is_step, column, config.key_size)
