@@ -149,16 +149,29 @@ GPU_COLUMNS = {  # titles of the table, with key of the row and format
 }
 
 
+GPU_RECORDS = "gpu.json", "gpu_before.json"  # a later record replaces the rows of its models in earlier ones
+
+
 @cache
-def on_gpu() -> dict[str, Any]:
-    """Return the record of `make gpu`."""
-    found: dict[str, Any] = json.loads((RECORDS / "gpu.json").read_text(encoding="utf-8"))
+def on_gpu() -> list[dict[str, Any]]:
+    """Return the records of `make gpu`, each without the models of those before it."""
+    found: list[dict[str, Any]] = []
+    models: set[str] = set()
+    for name in GPU_RECORDS:
+        record = json.loads((RECORDS / name).read_text(encoding="utf-8"))
+        record["rows"] = [row for row in record["rows"] if row["model"] not in models]
+        models |= {row["model"] for row in record["rows"]}
+        found.append(record)
     return found
 
 
 def gpu() -> str:
-    """Return the measurements of `make gpu`."""
-    found = on_gpu()
+    """Return the measurements of `make gpu`, a table for each record."""
+    return "\n\n".join(map(gpu_table, on_gpu()))
+
+
+def gpu_table(found: dict[str, Any]) -> str:
+    """Return the measurements of a record, after its conditions and what failed."""
     about = found["about"]
 
     def figure(row: dict[str, Any], key: str, form: str) -> str:
@@ -170,23 +183,27 @@ def gpu() -> str:
             texts = [f"`{row['model']}`", row.get("path", row.get("backend")), row["precision"], size_of(row)]
             lines.append([*texts, *(figure(row, *column) for column in GPU_COLUMNS.values())])
     versions = f"PyTorch {about['torch']}, Triton {about['triton']}, cuDNN {about['cudnn']}"
-    earlier = f" ({about['earlier']})" if "earlier" in about else ""
-    head = ["layer or cell", "path", "precision", "size", *GPU_COLUMNS]
+    failed = "".join(
+        f" `{row['model']}` at {size_of(row)} was not measured: {row['failure']}."
+        for row in found["rows"]
+        if "failure" in row
+    )
     return (
-        f"{about['device_name']}, {versions}, commit {about['commit'][:10]}{earlier}, input size {about['input']}."
-        " Times are of forward + backward; × GRU is relative to cuDNN's in the same rounds.\n\n" + table(head, lines, 4)
+        f"{about['device_name']}, {versions}, commit {about['commit'][:10]}, input size {about['input']}."
+        f" Times are of forward + backward; × GRU is relative to cuDNN's in the same rounds.{failed}\n\n"
+        + table(["layer or cell", "path", "precision", "size", *GPU_COLUMNS], lines, 4)
     )
 
 
 def card() -> str:
-    """Return the name of the GPU."""
-    return str(on_gpu()["about"]["device_name"])
+    """Return the name of the GPU of the latest record."""
+    return str(on_gpu()[0]["about"]["device_name"])
 
 
 def times_on_gpu(size: str) -> dict[str, float]:
     """Return the times of all models in float32, relative to cuDNN's GRU, at a size: those of the fastest paths."""
     found: dict[str, float] = {}
-    for row in on_gpu()["rows"]:
+    for row in (row for record in on_gpu() for row in record["rows"]):
         if row["precision"] == "float32" and size_of(row).replace(" × ", "x") == size and "train_to_gru" in row:
             found[row["model"]] = min(row["train_to_gru"], found.get(row["model"], row["train_to_gru"]))
     return found
