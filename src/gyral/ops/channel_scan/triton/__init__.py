@@ -30,8 +30,8 @@ CONSTANTS = ("rate", "frequency", "scale", "readout", "skip")
 
 
 def allocate(a: Any) -> tuple[list[Any], list[Any]]:
-    """Return outputs and last states; and the states before each chunk."""
-    return [torch.empty_like(a.inputs), torch.empty_like(a.h0)], [_of_chunks(a)]
+    """Return outputs and last states; and the states before each chunk, and λ and 2 C ⊙ B̄."""
+    return [torch.empty_like(a.inputs), torch.empty_like(a.h0)], [_of_chunks(a), a.h0.new_empty(2 * a.readout.numel())]
 
 
 def forward(a: Any) -> tuple[list[Any], list[Any]]:
@@ -47,15 +47,15 @@ def backward(
     a: Any, results: list[Any], saved: list[Any], gradients: list[Any], needs: dict[str, bool]
 ) -> dict[str, Any]:
     """Return the gradients; see `gyral.ops.operator.Operator`."""
-    (kept,), (grad_outputs, grad_final), (steps, batch, _) = saved, gradients, a.inputs.shape
+    (kept, constants), (grad_outputs, grad_final), (steps, batch, _) = saved, gradients, a.inputs.shape
     found = {name: torch.empty_like(getattr(a, name)) for name in ("inputs", "h0", *CONSTANTS)}
     carried, masks = _of_chunks(a), (a.lengths, as_bytes(a.starts))
     *parameters, skip = _constants(a)
-    given = *parameters, *masks, grad_outputs, grad_final, carried, found["h0"], steps, batch
+    given = constants, *masks, grad_outputs, grad_final, carried, found["h0"], steps, batch
     _launch(backward_states, a, batch, given)
     spans = batch * -(-steps // (CHUNK.value * SPAN.value))
     sums = a.h0.new_empty(spans, 2 * a.readout.numel() + skip.numel())
-    given = a.inputs, *parameters, skip, *masks, kept, carried, grad_outputs, found["inputs"], sums, steps, batch
+    given = a.inputs, constants, skip, *masks, kept, carried, grad_outputs, found["inputs"], sums, steps, batch
     _launch(backward_chunks, a, spans, given)
     _launch(backward_parameters, a, 1, (*parameters, sums, *(found[name] for name in CONSTANTS), spans))
     return found

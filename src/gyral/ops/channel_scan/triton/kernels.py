@@ -44,6 +44,15 @@ def _constants(rate, frequency, scale, readout, first, place, here, config: tl.c
 
 
 @triton.jit
+def _load_constants(constants, place, here, config: tl.constexpr):
+    """Return what `forward_states` has written of `_constants`."""
+    whole: tl.constexpr = config.size * config.states
+    a, ai = load_pair(constants + place, whole, here, True)
+    w, wi = load_pair(constants + 2 * whole + place, whole, here, True)
+    return a, ai, w, wi
+
+
+@triton.jit
 def _decays(a, ai, valid):
     """Return λ at the steps (L, 1) that are valid, else 1: (L, K P)."""
     return tl.where(valid, a[None, :], 1.0), tl.where(valid, ai[None, :], 0.0)
@@ -75,17 +84,24 @@ def forward_states(
     outputs,
     final,
     kept,
+    constants,
     steps,
     rows,
     config: tl.constexpr,
 ):
-    """Write the outputs (T, B, N), the last states (B, 2NP), and those before the chunks, `kept` (⌈T / L⌉, B, 2NP)."""
+    """Write the outputs (T, B, N), the last states (B, 2NP), and those before the chunks, `kept` (⌈T / L⌉, B, 2NP).
+
+    The programs of the first row write λ and 2 C ⊙ B̄, the `constants` (4, N, P).
+    """
     whole: tl.constexpr = config.size * config.states
     program = tl.program_id(0).to(tl.int64)
     row = program // config.groups + tl.zeros([1], tl.int64)
     first = program % config.groups * config.channels
     channel, here, place, has_state = lanes(first, config)
     a, ai, w, wi = _constants(rate, frequency, scale, readout, first, place, has_state, config)
+    is_first = has_state & (row == 0)
+    store_pair(constants + place, whole, a, ai, is_first, True)
+    store_pair(constants + 2 * whole + place, whole, w, wi, is_first, True)
     length, factor = load_lengths(lengths, row, row < rows, steps), tl.load(skip + channel, mask=here, other=0.0)
     state_at = row * (2 * whole) + place
     h, hi = load_pair(h0 + state_at, whole, has_state, True)
@@ -111,10 +127,7 @@ def forward_states(
 
 @triton.jit(do_not_specialize=["steps", "rows"])
 def backward_states(
-    rate,
-    frequency,
-    scale,
-    readout,
+    constants,
     lengths,
     starts,
     grad_outputs,
@@ -135,7 +148,7 @@ def backward_states(
     row = program // config.groups + tl.zeros([1], tl.int64)
     first = program % config.groups * config.channels
     channel, here, place, has_state = lanes(first, config)
-    a, ai, w, wi = _constants(rate, frequency, scale, readout, first, place, has_state, config)
+    a, ai, w, wi = _load_constants(constants, place, has_state, config)
     both, bothi = multiply(a, -ai, w, -wi)
     length = load_lengths(lengths, row, row < rows, steps)
     state_at = row * (2 * whole) + place
@@ -164,10 +177,7 @@ def backward_states(
 @triton.jit(do_not_specialize=["steps", "rows"])
 def backward_chunks(
     inputs,
-    rate,
-    frequency,
-    scale,
-    readout,
+    constants,
     skip,
     lengths,
     starts,
@@ -190,7 +200,7 @@ def backward_chunks(
     row, span = place_of_sums % rows + tl.zeros([1], tl.int64), (place_of_sums // rows).to(tl.int32)
     first = program % config.groups * config.channels
     channel, here, place, has_state = lanes(first, config)
-    a, ai, w, wi = _constants(rate, frequency, scale, readout, first, place, has_state, config)
+    a, ai, w, wi = _load_constants(constants, place, has_state, config)
     length, factor = load_lengths(lengths, row, row < rows, steps), tl.load(skip + channel, mask=here, other=0.0)
     grad_a = tl.zeros([config.channels * config.width], tl.float32)
     grad_ai, grad_w, grad_wi, grad_skip = grad_a, grad_a, grad_a, tl.zeros_like(factor)
