@@ -4,7 +4,6 @@ Launchers and sweepers are therefore imported when Hydra makes one of them: a si
 """
 
 from collections.abc import Sequence
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -75,14 +74,19 @@ class Choices(ConfigSource):
 
     def __init__(self, provider: str, path: str) -> None:
         super().__init__(provider, path)
-        self.is_group = cache(self.is_group)  # type: ignore[method-assign]  # Hydra asks several times for each choice
-        self.is_config = cache(self.is_config)  # type: ignore[method-assign]
+        # Hydra asks several times for each choice. Jobs of SLURM and Ray get this object pickled: no cached functions
+        self._groups: dict[str, bool] = {}
+        self._configs: dict[str, bool] = {}
 
     def is_group(self, config_path: str) -> bool:
-        return has_folder(*_split(config_path))
+        if config_path not in self._groups:
+            self._groups[config_path] = has_folder(*_split(config_path))
+        return self._groups[config_path]
 
     def is_config(self, config_path: str) -> bool:
-        return find_generated_choice(*_split(config_path)) is not None
+        if config_path not in self._configs:
+            self._configs[config_path] = find_generated_choice(*_split(config_path)) is not None
+        return self._configs[config_path]
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         group, name = _split(config_path)

@@ -1,5 +1,6 @@
 """Choices of the groups: Gyral's own, the cells of networks with several, and those in the user's folder conf/."""
 
+import pickle
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from gyral.config.groups import add_user_modules, choices, find_config, list_choices
+from hydra_plugins.gyral import Choices
 from tests.helpers.running import ROOT, compose_config, invoke
 
 
@@ -24,6 +26,13 @@ def test_private_files_are_not_choices_and_each_folder_is_one_line() -> None:
     ]
     assert listed == choices("experiment")
     assert list_choices("optimizer") == "optimizer: adagrad, adam, adamw, rmsprop, sgd"
+
+
+def test_jobs_of_other_processes_get_the_choices() -> None:
+    choices = Choices("gyral", "gyral://")
+    asked = choices.is_group("model"), choices.is_config("model/rum"), choices.is_config("model/nope")
+    copy = pickle.loads(pickle.dumps(choices))
+    assert (copy.is_group("model"), copy.is_config("model/rum"), copy.is_config("model/nope")) == asked
 
 
 CELL = """

@@ -331,13 +331,15 @@ def differentiate_keys(
             dgamma = tl.where(c.decays[:, None], dgamma, 0.0)
             _store(grad_decay, decay_at, dgamma, bad, is_step, column, config.key_size)
             near = tl.where(one_step, da, 0.0)
-            if config.micro > 1:
-                dq += tl.sum(near[:, :, None] * vectors[None, :, :], axis=1)
-                dk += tl.sum(near[:, :, None] * queries[:, None, :], axis=0)
+            if config.micro > 1:  # as products: Triton would make products of TF32 of their sums over an axis
+                dq = tl.dot(near, vectors, dq, input_precision=config.precision)
+                turned = tl.where(one_step, tl.load(grad_pairs + turned_at), 0.0)
+                dk = tl.dot(turned, queries, dk, input_precision=config.precision)
                 if config.erase != "none":
                     near = tl.where(one_step, dl, 0.0)
-                    dr += tl.sum(near[:, :, None] * vectors[None, :, :], axis=1)
-                    dk += tl.sum(near[:, :, None] * r[:, None, :], axis=0)
+                    turned = tl.where(one_step, tl.load(grad_pairs + size * size + turned_at), 0.0)
+                    dr = tl.dot(near, vectors, dr, input_precision=config.precision)
+                    dk = tl.dot(turned, r, dk, input_precision=config.precision)
             else:  # of each micro-step with itself
                 alone = tl.sum(near, axis=1)[:, None]
                 dq += alone * vectors
