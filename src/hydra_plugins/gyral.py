@@ -4,6 +4,7 @@ Launchers and sweepers are therefore imported when Hydra makes one of them: a si
 """
 
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -74,19 +75,20 @@ class Choices(ConfigSource):
 
     def __init__(self, provider: str, path: str) -> None:
         super().__init__(provider, path)
-        # Hydra asks several times for each choice. Jobs of SLURM and Ray get this object pickled: no cached functions
-        self._groups: dict[str, bool] = {}
-        self._configs: dict[str, bool] = {}
+        self.is_group = cache(self.is_group)  # type: ignore[method-assign]  # Hydra asks several times for each choice
+        self.is_config = cache(self.is_config)  # type: ignore[method-assign]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (
+            self.provider,
+            self.full_path(),
+        )  # a job of SLURM or Ray gets it pickled, without the caches
 
     def is_group(self, config_path: str) -> bool:
-        if config_path not in self._groups:
-            self._groups[config_path] = has_folder(*_split(config_path))
-        return self._groups[config_path]
+        return has_folder(*_split(config_path))
 
     def is_config(self, config_path: str) -> bool:
-        if config_path not in self._configs:
-            self._configs[config_path] = find_generated_choice(*_split(config_path)) is not None
-        return self._configs[config_path]
+        return find_generated_choice(*_split(config_path)) is not None
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         group, name = _split(config_path)

@@ -16,7 +16,6 @@ from torch.utils._pytree import tree_map_only
 
 from gyral.core.compat import apply_function, assume_constant_result, below_autograd, is_batched
 from gyral.ops.autograd import differentiate, has_autocast, outside_autocast
-from gyral.ops.compilation import compile_first_use
 from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.declaration import Checks, Products, formulas_of, in_memory, register
 
@@ -220,6 +219,8 @@ class Operator:
         """Return the results and the saved tensors, any of them None."""
         kernels, arguments = self.prepare(given)
         if given[self.first].is_cuda:
+            from gyral.ops.compilation import compile_first_use  # which a CPU does not need
+
             compile_first_use(kernels, arguments, differentiable)
         results, saved = kernels.forward(arguments)
         return results, saved

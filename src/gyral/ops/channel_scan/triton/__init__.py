@@ -51,8 +51,9 @@ def backward(
     found = {name: torch.empty_like(getattr(a, name)) for name in ("inputs", "h0", *CONSTANTS)}
     carried, masks = _of_chunks(a), (a.lengths, as_bytes(a.starts))
     *parameters, skip = _constants(a)
-    given = constants, *masks, grad_outputs, grad_final, carried, found["h0"], steps, batch
-    _launch(backward_states, a, batch, given)
+    _launch(
+        backward_states, a, batch, (constants, *masks, grad_outputs, grad_final, carried, found["h0"], steps, batch)
+    )
     spans = batch * -(-steps // (CHUNK.value * SPAN.value))
     sums = a.h0.new_empty(spans, 2 * a.readout.numel() + skip.numel())
     given = a.inputs, constants, skip, *masks, kept, carried, grad_outputs, found["inputs"], sums, steps, batch
