@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from gyral.config.plain import Dumper, Loader, map_texts, replace, walk
 from gyral.core.errors import UserError
-from gyral.core.files import write_atomically
+from gyral.core.files import to_json, write_atomically
 from gyral.core.inputs import as_utf8, excerpt, find_fault
 
 DEEPEST = 100  # levels of nested values
@@ -197,10 +197,20 @@ def restore(where: str, kind: type[Kind], text: str | bytes) -> Kind:
         first = error.errors(include_url=False, include_input=False)[0]
     except RecursionError:
         raise UserError(f"{where}: has too deeply nested values") from None
+    if first["type"] == "json_invalid" and (repaired := _without_surrogates(text)) not in (None, text):
+        return restore(where, kind, repaired)
     field = "".join(f": {excerpt([place])}" for place in [".".join(map(str, first["loc"]))] if place)
     reason = first["msg"].removeprefix("Value error, ").replace("Invalid JSON:", "is not JSON:")
     reason = {"unexpected_keyword_argument": "is not a field", "missing": "is missing"}.get(first["type"], reason)
     raise UserError(f"{where}{field}: {reason}")
+
+
+def _without_surrogates(text: str | bytes) -> str | None:
+    """Return JSON without halves of surrogate pairs, which earlier versions wrote; None if it is not JSON otherwise."""
+    try:
+        return to_json(json.loads(text if isinstance(text, str) else text.decode()))
+    except (ValueError, RecursionError):
+        return None
 
 
 @cache
