@@ -20,7 +20,7 @@ from gyral.ops.rum.triton import launch
 LIMITS = {
     "GRU forward, T = B = 1": (140, 21),
     "LSTM forward, T = B = 1": (143, 15),
-    "DeltaNet forward, T = B = 1": (283, 56),
+    "DeltaNet forward, T = B = 1": (300, 56),
     "LRU forward, T = B = 1": (164, 41),
     "RUM λ = 0 training step without kernels": (219, 38),
     "RUM λ = 1 training step without kernels": (250, 48),

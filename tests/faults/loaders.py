@@ -42,6 +42,14 @@ def text_file(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     return train_on(("task=text_file", *MODEL), options, [path], named)
 
 
+def automaton(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
+    path = folder / "automaton.json"
+    rows = {"even": {"0": "even", "1": "odd"}, "odd": {"0": "odd", "1": "even"}}
+    path.write_text(json.dumps({"states": [*rows], "alphabet": ["0", "1"], "start": "even", "transitions": rows}))
+    options = {"automaton": str(path), "batch_size": 2, "eval_batch_size": 2, "train_size": 8, "val_size": 4}
+    return train_on(("task=group", *MODEL), {**options, "test_size": 4}, [path], ("automaton",))
+
+
 def published_text(folder: Path, random: Random, patch: pytest.MonkeyPatch, name: str) -> Input:
     """Files in the form of ptb_char, ptb_word, text8 or enwik8, with their own checksums."""
     corpus = TEXT_CORPORA[name]
@@ -200,6 +208,7 @@ def downloaded(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input
 LOADERS: dict[str, Maker] = {
     "text_file.corpus.path": text_file,
     "text_file.corpus.data_dir": cached_text,
+    "group.automaton": automaton,
     **{
         f"sequences.data {suffix}{' wrong' * is_wrong}": functools.partial(sequences, suffix=suffix, is_wrong=is_wrong)
         for suffix in (".npz", ".parquet", ".jsonl", ".csv")
@@ -225,7 +234,9 @@ def options_of_files() -> list[str]:
         for place, section in sections.items():
             if "_target_" in section:
                 target = get_object(section["_target_"])
-                made = inspect.getmro(target) if inspect.isclass(target) else (target,)  # a class passes options on
+                # a class passes options on, and declares those of its data there
+                made = [*inspect.getmro(target)] if inspect.isclass(target) else [target]
+                made += [target.data_class] if getattr(target, "data_class", None) else []
                 types = [each for one in made for each in inspect.signature(one).parameters.values()]
                 names = {each.name for each in types if "Path" in str(each.annotation)}
                 found += [f"{task}.{place}{name}" for name in names if name in section]

@@ -148,7 +148,7 @@ def check_log(cell: str, found: Observed) -> None:
 
 
 def test_every_family_has_a_cell() -> None:
-    assert families().keys() == set(at_least(19, operators()))
+    assert families().keys() == set(at_least(19, operators("cpu")))
 
 
 @needs_compiler

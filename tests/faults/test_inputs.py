@@ -64,7 +64,7 @@ def test_every_option_of_a_file_has_inputs() -> None:
 
 # those that `make test` reads: the forms of files that no other test reads by building a task, and some others
 READ = (
-    *("text_file.*", "ptb_char.*", "sequences.data*", "cache of *", "gyral *", "babi.path"),
+    *("text_file.*", "ptb_char.*", "sequences.data*", "cache of *", "gyral *", "babi.path", "group.*"),
     *("cloze.path*", "cloze.data_dir", "scenes.clevr questions", "hypernyms.hierarchy*"),
     "summarization_jsonl.corpus.val",
 )

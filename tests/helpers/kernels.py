@@ -67,10 +67,10 @@ def compile_for(monkeypatch: pytest.MonkeyPatch, directory: Path, *processor: st
 
 
 @functools.cache
-def operators() -> dict[str, Operator]:
-    """Return the operators of all families of kernels, by the names of the families."""
+def operators(device: str = "") -> dict[str, Operator]:
+    """Return the operators of all families of kernels, or of those with kernels for a device, by their names."""
     found = {}
     for family in (info.name for info in pkgutil.iter_modules(ops.__path__) if info.ispkg and info.name not in SHARED):
         module = importlib.import_module(f"{ops.__name__}.{family}")
         found[family] = next(each for each in vars(module).values() if isinstance(each, Operator))
-    return found
+    return {name: each for name, each in found.items() if not device or device in each.kernels}

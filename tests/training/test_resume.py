@@ -457,7 +457,7 @@ def test_done_is_not_trained_again(whole: Path, same_command: bool) -> None:
 def test_a_run_resumes_with_the_defaults_that_it_began_with(
     stopped: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(GRUCell.__init__.__kwdefaults__, "zoneout", 0.5)  # as a later version might have it
+    monkeypatch.setitem(GRUCell.__defaults__, "zoneout", 0.5)  # as a later version might have it
     outcome = invoke(f"resume={stopped}")
     assert outcome.status == 0, outcome.err
     assert_same_run(whole, stopped)
