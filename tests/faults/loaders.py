@@ -46,8 +46,8 @@ def automaton(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:
     path = folder / "automaton.json"
     rows = {"even": {"0": "even", "1": "odd"}, "odd": {"0": "odd", "1": "even"}}
     path.write_text(json.dumps({"states": [*rows], "alphabet": ["0", "1"], "start": "even", "transitions": rows}))
-    options = {"automaton": str(path), "batch_size": 2, "eval_batch_size": 2, "train_size": 8, "val_size": 4}
-    return train_on(("task=group", *MODEL), {**options, "test_size": 4}, [path], ("automaton",))
+    options = {"automaton": str(path), "batch_size": 2, "eval_batch_size": 2, "val_batches": 1, "test_batches": 1}
+    return train_on(("task=group", *MODEL), options, [path], ("automaton",))
 
 
 def published_text(folder: Path, random: Random, patch: pytest.MonkeyPatch, name: str) -> Input:
