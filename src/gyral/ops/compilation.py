@@ -25,8 +25,8 @@ def start(kernel: Any, programs: int, *given: Any, **options: Any) -> None:
 def compile_at_once(run: Callable[[], object]) -> None:
     """Compile the kernels that a function launches, each in a thread. They do not run: what they write is undefined.
 
-    One after another, the kernels of the delta rule take more than ten seconds. Whatever fails here fails again when the kernel
-    is launched, and versions of Triton that cannot do so compile it then.
+    One after another, the kernels of the delta rule take more than ten seconds. Whatever fails here fails again when
+    the kernel is launched, and versions of Triton that cannot do so compile it then.
     """
     token = _only_compiles.set(True)
     try:
