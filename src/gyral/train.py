@@ -86,11 +86,11 @@ def check_launcher() -> None:
     """Check that this process does not train what the user wants to submit: only sweeps have launchers.
 
     Raises:
-        OptionError: a launcher other than local without -m.
+        OptionError: a launcher for several processes without -m.
     """
     hydra = HydraConfig.get()
     launcher = hydra.runtime.choices["launcher"]
-    if hydra.mode == RunMode.RUN and launcher != "local":
+    if hydra.mode == RunMode.RUN and launcher not in ("default", "local"):
         raise OptionError("launcher", launcher, "runs the jobs of a sweep, even if there is only one; add -m")
 
 

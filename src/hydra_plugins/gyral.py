@@ -109,12 +109,12 @@ def _split(config_path: str) -> tuple[str, str]:
 
 
 class _Deferred:
-    """A plugin whose calls return an instance of the class of the same name in its module."""
+    """A plugin whose calls return what a class or function of a module returns, by default that of the same name."""
 
-    module = ""
+    module, name = "", ""
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
-        return getattr(import_module(cls.module), cls.__name__)(*arguments, **options)
+        return getattr(import_module(cls.module), cls.name or cls.__name__)(*arguments, **options)
 
     def setup(self, **_: Any) -> None:
         raise NotImplementedError
@@ -128,6 +128,12 @@ class _DeferredLauncher(_Deferred, Launcher):
 class _DeferredSweeper(_Deferred, Sweeper):
     def sweep(self, arguments: list[str]) -> Any:
         raise NotImplementedError
+
+
+class Default(_DeferredLauncher):
+    """launcher=default."""
+
+    module, name = "gyral.sweeps.launchers.joblib", "on_this_machine"
 
 
 class Local(_DeferredLauncher):

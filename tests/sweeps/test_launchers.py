@@ -19,11 +19,10 @@ import pytest
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from omegaconf import OmegaConf
 
-from gyral.runs.provenance import gpu
 from gyral.sweeps import duration
 from gyral.sweeps.launchers import joblib, slurm
 from gyral.sweeps.launchers.base import execute, measure
-from gyral.sweeps.launchers.gpus import gpus_of_worker, visible_gpus
+from gyral.sweeps.launchers.gpus import describe_sharing, gpus_of_worker, listed_gpus, simultaneous_jobs, visible_gpus
 from tests.helpers.launching import WITNESS, accident, read_witness
 from tests.helpers.running import (
     ROOT,
@@ -127,6 +126,7 @@ def test_cores_and_gpus_are_shared_out_among_workers(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(joblib, "available_cores", lambda: 12)
     command = ["-m", "launcher=joblib", *COPY, "task=copy", "model=rnn", "seed=13"]  # whose processes die
+    command.append("trainer.accelerator=auto")
     assert "4 jobs of 4 failed" in invoke(*command, "task.delay=1,2,3,4", f"hydra.sweep.dir={tmp_path}").err
     given = {place: environment for place, environment, _ in here}
     assert [given[place]["CUDA_VISIBLE_DEVICES"] for place in sorted(given)] == ["2", "5", "GPU-7"][: len(given)]
@@ -138,6 +138,51 @@ def test_cores_and_gpus_are_shared_out_among_workers(
 
 
 @pytest.mark.parametrize(
+    ("options", "said", "groups"),
+    [
+        ([], "8 GPUs: 8 jobs at a time, 1 GPU each\n", "0 1 2 3 4 5 6 7"),
+        (["trainer=ddp", "trainer.devices=2"], "8 GPUs: 4 jobs at a time, 2 GPUs each\n", "0,1 2,3 4,5 6,7"),
+    ],
+)
+def test_a_sweep_uses_all_gpus_without_an_option(
+    options: list[str], said: str, groups: str, tmp_path: Path, here: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
+    command = ["-m", *COPY, "task=copy", "model=rnn", "seed=13", "trainer.accelerator=auto"]  # whose processes die
+    delays = ",".join(map(str, range(1, 25)))
+    outcome = invoke(*command, *options, f"task.delay={delays}", f"hydra.sweep.dir={tmp_path}")
+    assert "24 jobs of 24 failed" in outcome.err
+    assert outcome.out.startswith(said) or f"\n{said}" in outcome.out
+    first = {place: environment["CUDA_VISIBLE_DEVICES"] for place, environment, _ in here}
+    assert [first[place] for place in sorted(first)] == groups.split()
+    assert len(here) == 24
+
+
+def test_jobs_that_leave_gpus_idle_say_so(tmp_path: Path, here: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
+    command = ["-m", *COPY, *QUICK, "task=copy", "model=rnn", "seed=1", f"hydra.sweep.dir={tmp_path}"]
+    for options, said in [
+        (["launcher=local"], "8 GPUs: 1 job, 1 GPU; 7 stay idle; launcher=joblib uses all of them\n"),
+        (["launcher=local", "trainer.accelerator=cpu"], ""),
+        (["trainer.accelerator=cpu"], ""),
+    ]:
+        outcome = invoke(*command, "trainer.accelerator=auto", *options)
+        assert outcome.status == 0
+        assert [line for line in outcome.out.splitlines(keepends=True) if "GPU" in line] == [said] * bool(said)
+    assert not here
+    for each, n_jobs, said in [
+        (1, 2, "2 jobs at a time, 1 GPU each; 6 stay idle"),
+        (1, 12, "12 jobs at a time, up to 2 on each GPU"),
+        (3, 2, "2 jobs at a time, 3 GPUs each; 2 stay idle"),
+        (5, 1, "1 job, 5 GPUs; 3 stay idle"),
+        (0.5, 16, "16 jobs at a time, 2 on each GPU"),
+        (4, 4, "4 jobs at a time, 2 on the same 4 GPUs"),
+    ]:
+        assert describe_sharing("01234567", each, n_jobs) == f"8 GPUs: {said}"
+    assert [simultaneous_jobs("01234567", each) for each in (1, 2, 3, 8, 16, 0.5, 0.33)] == [8, 4, 2, 1, 1, 16, 24]
+
+
+@pytest.mark.parametrize(
     ("gpus", "each", "workers", "expected"),
     [
         ("0123", 1, 4, ["0", "1", "2", "3"]),
@@ -146,6 +191,8 @@ def test_cores_and_gpus_are_shared_out_among_workers(
         ("0", 0.25, 4, ["0", "0", "0", "0"]),
         ("01", 1, 3, ["0", "1", "0"]),
         ("01", 4, 1, ["01"]),
+        ("01234567", 3, 3, ["012", "345", "012"]),
+        ("01", 0, 1, [""]),
         ("", 1, 2, ["", ""]),
     ],
 )
@@ -163,18 +210,22 @@ def test_gpus_equal_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPa
     tool.write_text("#!/bin/sh\necho 'GPU 0: H100'\necho 'GPU 1: H100'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    gpu.cache_clear()
+    listed_gpus.cache_clear()
     assert visible_gpus() == ["0", "1"]
+    split = "GPU 0: A100 (UUID: GPU-a)\n  MIG 3g.20gb Device 0: (UUID: MIG-b)\n  MIG 3g.20gb Device 1: (UUID: MIG-c)\n"
+    tool.write_text(f"#!/bin/sh\necho '{split}GPU 1: A100 (UUID: GPU-d)'\n")
+    listed_gpus.cache_clear()
+    assert visible_gpus() == ["MIG-b", "MIG-c", "1"], "CUDA does not use a GPU beside its instances"
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    gpu.cache_clear()
+    listed_gpus.cache_clear()
     assert visible_gpus() == []
-    gpu.cache_clear()
+    listed_gpus.cache_clear()
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["launcher=nothing"], "launcher=nothing: must be one of joblib, local, ray, slurm"),
+        (["launcher=nothing"], "launcher=nothing: must be one of default, joblib, local, ray, slurm"),
         (["launcher=joblib", "hydra.launcher.n_jobs=0"], "hydra.launcher.n_jobs=0: must be an integer ≥ 1"),
         (["launcher=joblib", "hydra.launcher.n_jobs=all"], "hydra.launcher.n_jobs=all: must be an integer ≥ 1"),
         (["launcher=joblib", "hydra.launcher.gpus=1.5"], "hydra.launcher.gpus=1.5: must be a whole number"),

@@ -99,8 +99,16 @@ def validation_interval(max_steps: Any) -> Any:
     return max(1, -(-max_steps // VALIDATIONS)) if is_count else max_steps
 
 
+def gpus_per_job(trainer: Any) -> int:
+    """Return hydra.launcher.gpus: the GPUs that each job of a sweep uses, by the section `trainer`."""
+    if trainer.get("accelerator") == "cpu":
+        return 0
+    devices = trainer.get("devices")
+    return devices if isinstance(devices, int) and devices > 0 else 1
+
+
 for resolver in (
     *(data_dir, run_directory, directory_name, base_name, row_folder, not_in_directories, trained_row),
-    validation_interval,
+    *(validation_interval, gpus_per_job),
 ):
     OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)

@@ -128,7 +128,7 @@ def processor() -> str:
 @functools.cache  # the driver takes a second to answer, in each run of a sweep
 def gpu() -> str | None:
     """Return the names of the GPUs of this machine, one a line, or None."""
-    return (_ask(DRIVER, "nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").strip() or None
+    return (ask_driver("--query-gpu=name", "--format=csv,noheader") or "").strip() or None
 
 
 @functools.cache  # reading 200 files takes 0.1 s, in each run of a sweep
@@ -141,6 +141,11 @@ def installed_packages() -> dict[str, str]:
         with suppress(UnicodeDecodeError):  # the description of a package need not be text of UTF-8
             found[item.metadata["Name"]] = item.metadata["Version"]
     return {name: version for name, version in found.items() if name and version}
+
+
+def ask_driver(*options: str) -> str | None:
+    """Return what nvidia-smi prints with options, None without a driver."""
+    return _ask(DRIVER, "nvidia-smi", *options)
 
 
 def _ask(program: SideOutput, *command: str) -> str | None:

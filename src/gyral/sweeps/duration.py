@@ -115,13 +115,18 @@ class Durations:
             return None
         self._learn(job, directory, begun)
         self._trained += 1
-        left = [*self._left.values(), *[()] * self._unknown]
-        seconds = self.seconds(left) if left else None
+        seconds = self.remaining()
         is_due = self._trained & (self._trained - 1) == 0  # after 1, 2, 4, 8, … jobs
         if seconds is None or seconds < LONG or not is_due:
             return None
-        named = "other job takes" if len(left) == 1 else f"other {len(left)} jobs take"
-        return f"The {named} about {describe_seconds(seconds)}{self.describe_at_once(len(left))}"
+        left = len(self._left) + self._unknown
+        named = "other job takes" if left == 1 else f"other {left} jobs take"
+        return f"The {named} about {describe_seconds(seconds)}{self.describe_at_once(left)}"
+
+    def remaining(self) -> float | None:
+        """Return about how many seconds the jobs take that have not ended, None if it is not known."""
+        left = [*self._left.values(), *[()] * self._unknown]
+        return self.seconds(left) if left else None
 
     def _learn(self, job: Sequence[str], directory: Path, begun: float) -> None:
         """Note how long a finished job took."""

@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from gyral.config.tables import PROTOCOL
 from gyral.core.commands import program, typed
 from gyral.core.errors import JobError, OptionError, SweepError, UserError
 from gyral.core.measures import Measure, main_measure, printed
-from gyral.core.progress import line
+from gyral.core.progress import format_seconds, line
 from gyral.core.ranks import launched, refuse
 from gyral.core.signals import Interrupted
 from gyral.runs.directory import BUDGET, DONE, check_links, read_results
@@ -34,6 +35,7 @@ from gyral.sweeps import duration
 from gyral.sweeps.checks import is_group, refuse_values, wrong_values
 from gyral.sweeps.duration import Durations, describe_runs, finished_runs, unfinished_jobs, words_of
 from gyral.sweeps.launchers.base import FinishedJob, SweepLauncher
+from gyral.sweeps.running_jobs import show_running_jobs
 
 PLAN = "multirun.yaml"  # the configuration of the sweep that was last started in a directory
 
@@ -106,21 +108,21 @@ class BaseSweeper(Sweeper):
         def announced() -> Iterator[tuple[int, Sequence[str]]]:
             for place, (number, overrides) in enumerate(jobs, 1):
                 if not parallel:
-                    own = [override for override in overrides if override not in shared]
-                    print(f"Job {place} of {total}:", *(own or overrides), flush=True)
+                    print(f"Job {place} of {total}: {name_of(overrides, shared)}", flush=True)
                 self.durations.begin(overrides)
                 yield number, overrides
 
         failures: list[str] = []
         raised: BaseException | None = None
         self.durations.plan(planned, total)
-        for count, finished in enumerate(self._outcomes(announced()), 1):
+        for count, finished in enumerate(self._outcomes(announced(), total, shared), 1):
             if finished.error:
                 failures.append(describe_failure(finished))
+            outcome = describe_outcome(finished, name_of(finished.job.overrides, shared))
             if parallel:
-                print(f"{count} of {total} {describe_outcome(finished)}", flush=True)
+                print(f"{count} of {total} {outcome}", flush=True)
             else:  # the reason of a failure was printed by the job
-                print(f"FAILED {finished.job.name}" if finished.error else describe_outcome(finished), flush=True)
+                print(f"FAILED {finished.job.name}" if finished.error else outcome, flush=True)
             has_trained = not finished.error and not finished.was_done
             if said := self.durations.end(finished.job.overrides, finished.job.directory if has_trained else None):
                 print(said, flush=True)
@@ -137,10 +139,25 @@ class BaseSweeper(Sweeper):
             failed = "1 job" if len(failures) == 1 else f"{len(failures)} jobs"
             raise SweepError(f"{failed} of {total} failed, see above; the same command retries all that are not DONE")
 
-    def _outcomes(self, jobs: Iterator[tuple[int, Sequence[str]]]) -> Iterator[FinishedJob]:
+    def _outcomes(
+        self, jobs: Iterator[tuple[int, Sequence[str]]], total: int, shared: Collection[str]
+    ) -> Iterator[FinishedJob]:
         """Yield the outcomes of jobs. If the sweep is stopped, print the command that continues it."""
+        ended = 0
+
+        def running() -> dict[str, Path]:
+            return {name_of(job.overrides, shared): job.directory for job in [*self.launcher.running.values()]}
+
+        def summary() -> str:
+            seconds = self.durations.remaining()
+            left = "" if seconds is None else f", about {format_seconds(seconds)} left"
+            return f"{ended} of {total} jobs have ended{left}"
+
         try:
-            yield from self.launcher.run(jobs)
+            with show_running_jobs(running, summary) if self.launcher.in_other_processes else nullcontext():
+                for finished in self.launcher.run(jobs):
+                    ended += 1
+                    yield finished
         except (Interrupted, KeyboardInterrupt):
             print(f"Stopped. To continue the sweep: {command_line()}", file=sys.stderr, flush=True)
             raise
@@ -290,8 +307,13 @@ def best_values(trials: Iterable[FinishedJob], count: int) -> dict[tuple[str, ..
     return {own: values for own, (_, values) in best.items()}
 
 
-def describe_outcome(finished: FinishedJob) -> str:
-    """Return how a job ended, in one line: its run directory with its metrics, or the reason of the failure."""
+def name_of(overrides: Sequence[str], shared: Collection[str]) -> str:
+    """Return the name of a job in the terminal: its overrides without those that all jobs of the sweep have."""
+    return " ".join([override for override in overrides if override not in shared] or overrides)
+
+
+def describe_outcome(finished: FinishedJob, name: str) -> str:
+    """Return how a job with a name ended, in one line: its metrics, or its run directory with the reason of failure."""
     if finished.error:
         return f"FAILED {describe_failure(finished)}"
     state = "was DONE" if finished.was_done else "DONE"
@@ -305,7 +327,7 @@ def describe_outcome(finished: FinishedJob) -> str:
         scores += [_score(name, value, measures) for name, value in shown.items() if value is not None]
     if finished.value is not None:
         scores.append(_score(monitor, finished.value, measures))
-    return f"{state} {finished.job.name}: {', '.join(scores)}".removesuffix(": ")
+    return f"{state} {name}: {', '.join(scores)}".removesuffix(": ")
 
 
 def _score(metric: str, value: float, measures: Sequence[Measure]) -> str:

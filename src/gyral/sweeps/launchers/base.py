@@ -195,6 +195,7 @@ class SweepLauncher(Launcher):
 
     Attributes:
         in_other_processes: whether jobs run in other processes, so that the sweeper has to report how they ended.
+        running: the jobs that run in other processes, by their handles.
     """
 
     in_other_processes = True
@@ -215,6 +216,7 @@ class SweepLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.context, self.function, self.config = hydra_context, task_function, config
+        self.running: dict[Any, SweepJob] = {}
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run a batch of jobs for one of Hydra's own sweepers."""
@@ -250,19 +252,12 @@ class SweepLauncher(Launcher):
 
 
 class ParallelLauncher(SweepLauncher):
-    """Base class of the launchers that run jobs in other processes, through an engine such as joblib.
-
-    Attributes:
-        running: the running jobs by their handles.
-    """
-
-    running: dict[Any, SweepJob]
+    """Base class of the launchers that run jobs in other processes, through an engine such as joblib."""
 
     def run(self, numbered: Iterable[tuple[int, Sequence[str]]]) -> Iterator[FinishedJob]:
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         setup_globals()
         jobs = (self.compose(number, overrides) for number, overrides in numbered)
-        self.running = {}
         with contextlib.ExitStack() as stack:
             stack.callback(self.end)
             capacity = self.begin()

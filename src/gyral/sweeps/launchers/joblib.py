@@ -1,4 +1,4 @@
-"""launcher=joblib: the jobs of a sweep in parallel on this machine."""
+"""launcher=joblib and default: the jobs of a sweep in parallel on this machine."""
 
 import contextlib
 import ctypes
@@ -23,11 +23,19 @@ from gyral.sweeps.launchers.base import (
     POLL,
     ParallelLauncher,
     SweepJob,
+    SweepLauncher,
     check_n_jobs,
     execute_in_worker,
     measure_in_worker,
 )
-from gyral.sweeps.launchers.gpus import check_gpus_per_job, gpus_of_worker, visible_gpus
+from gyral.sweeps.launchers.gpus import (
+    check_gpus_per_job,
+    describe_sharing,
+    gpus_of_worker,
+    simultaneous_jobs,
+    visible_gpus,
+)
+from gyral.sweeps.launchers.local import Local
 
 PR_SET_PDEATHSIG = 1  # of prctl.h
 MODULES = ("gyral.training.build", "gyral.training.loggers", "gyral.training.loop", "gyral.figures.loss_curve")
@@ -116,7 +124,7 @@ class Joblib(ParallelLauncher):
 
     Args:
         n_jobs: maximum number of simultaneous jobs. None: as many as the GPUs allow; without GPUs, one per core.
-        gpus: GPUs per job, if the machine has any: an integer, or a fraction if several jobs share one.
+        gpus: GPUs per job, if the machine has any: an integer, a fraction if several jobs share one, or 0 for none.
     """
 
     def __init__(self, n_jobs: int | None = None, gpus: float = 1) -> None:
@@ -126,8 +134,8 @@ class Joblib(ParallelLauncher):
 
     @cached_property
     def at_once(self) -> int:
-        gpus = visible_gpus()
-        return self.n_jobs or max(1, int(len(gpus) / self.gpus) if gpus else available_cores())
+        gpus = visible_gpus() if self.gpus else []
+        return self.n_jobs or (simultaneous_jobs(gpus, self.gpus) if gpus else available_cores())
 
     def measure(self, job: SweepJob, seconds: float) -> Pace | None:
         """Return the pace of a job, measured in the first worker, which has imported PyTorch when the sweep starts."""
@@ -147,6 +155,8 @@ class Joblib(ParallelLauncher):
         if self.idle:  # `measure` has made them
             return n_jobs
         gpus, cores = visible_gpus(), available_cores()
+        if len(gpus) > 1 and self.gpus:
+            print(describe_sharing(gpus, self.gpus, n_jobs), flush=True)
         logs = Path(str(self.config.hydra.sweep.dir), ".workers").resolve()
         logs.mkdir(parents=True, exist_ok=True)
         for number in range(n_jobs):
@@ -182,3 +192,10 @@ class Joblib(ParallelLauncher):
             worker.end(kill=True)
         for worker in self.idle:
             worker.end()
+
+
+def on_this_machine(n_jobs: int | None = None, gpus: float = 1) -> SweepLauncher:
+    """Return launcher=default: jobs in parallel if there are GPUs for several, or `n_jobs` says so, else one by one."""
+    launcher = Joblib(n_jobs, gpus)
+    is_parallel = launcher.at_once > 1 and (n_jobs is not None or (gpus > 0 and len(visible_gpus()) > 1))
+    return launcher if is_parallel else Local()
