@@ -6,7 +6,7 @@ from pathlib import Path
 import measured
 from yaml import safe_load
 
-from gyral.reports.frame import frame_of
+from gyral.reports.frame import pandas_frame
 
 ROOT = Path(__file__).parents[1]
 
@@ -18,7 +18,7 @@ def accuracies() -> dict[str, str]:
     The learning rate is the one of three with the best validation accuracy.
     """
     records = [record for record in measured.all_records(ROOT) if (record.experiment or "").startswith("recall/")]
-    runs = frame_of(records)
+    runs = pandas_frame(records)
     done = runs[runs["state"] == "DONE"]
     every = done.pivot_table(index=["row", "column"], columns="metric", values="value", aggfunc=["mean", "std"])
     found = {}
