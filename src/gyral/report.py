@@ -131,7 +131,7 @@ def draw_figure(
         for option, value in (("run", directory), ("beside", ", ".join(map(str, beside)) or None)):
             if value is not None:
                 raise OptionError(option, value, f"figure={name} shows no run")
-        return drawing.draw_without_run(name, saved)
+        return drawing.draw(name, (), {}, saved)
     if directory is None:
         if name in drawing.FIGURES:
             raise OptionError("run", "<nothing>", f"figure={name} needs a run directory")
@@ -140,7 +140,7 @@ def draw_figure(
         raise OptionError("figure", name, reason)
     run = load_run(directory, trust)
     others = [load_run(other, trust, "beside") for other in beside]
-    return drawing.draw(name, run, figures_of(run), others, saved)
+    return drawing.draw(name, (run, *others), figures_of(run), saved)
 
 
 def figures_of(run: Run) -> dict[str, Callable[..., Any]]:

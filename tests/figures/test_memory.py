@@ -9,11 +9,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from gyral.core.errors import OptionError
-from gyral.figures.gates import gates
 from gyral.figures.keys import animate_keys, keys, read_locations
-from gyral.figures.memory import load_trace, read_only_spans
+from gyral.figures.memory import gates, load_trace, read_only_spans, weightings
 from gyral.figures.strips import predict_examples, strips
-from gyral.figures.weightings import weightings
 from gyral.plotting.style import save_animation, style
 from gyral.report import draw_figure as draw
 from gyral.runs.directory import Run, load_run

@@ -86,8 +86,6 @@ def _curves(run: Run, name: str, cells: Iterable[str]) -> dict[str, dict[str, Cu
         cells: the names of its cells.
     """
     hidden = {cell: read_metrics(run.directory, hidden_metric(cell)) for cell in cells}
-    if not any(steps for steps, _ in hidden.values()):  # a run from before cells had a curve each
-        hidden = {"": read_metrics(run.directory, "train/hidden_norm")}
     of_cells = {cell: cell.removeprefix("recurrent.") if len(hidden) > 1 else "" for cell in hidden}
     labels = {cell: ", ".join(filter(None, (name, of_cells[cell]))) for cell in hidden}
     return {
