@@ -140,6 +140,7 @@ def fit_and_test(run: Run, group: "Group | None" = None) -> "Task":
             record_run(run, task.measures, task.remarks),
             loggers.open_loggers(run, resumed_at) as trainer.loggers,
         ):
+            log.info(loop.describe(trainer, task))
             with peer_processes(trainer, run, group):  # the other processes of DDP
                 loop.fit(trainer, task, run)
                 results = loop.test(trainer, task, run)

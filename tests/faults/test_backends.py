@@ -97,7 +97,7 @@ def observe(cell: str) -> Observed:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recurrent, "scan", note("path", "loop", recurrent.scan))
-        patch.setattr(choice.log, "info", messages.append)
+        patch.setattr(choice.log, "info", lambda text, **_: messages.append(text))
         patch.setattr(operator.log, "warning", lambda text, *values: messages.append(text % values))
         patch.setattr(Recurrent, "_choose_backend", choose_and_note)
         for name, family in operators().items():

@@ -123,8 +123,8 @@ class ConsoleHandler(logging.Handler):
     """Prints log messages to the current standard error stream, which is above the progress line if there is one.
 
     `logging.StreamHandler` would keep the stream that it was created with, and write into the line. Messages with
-    `extra=PROGRESS` report what the line shows and are printed only if it is not shown. Control characters, which a
-    corpus may have, are escaped.
+    `extra=PROGRESS` report what the line shows and are printed only if it is not shown; those with `is_expected` are in
+    train.log alone. Control characters, which a corpus may have, are escaped.
 
     Args:
         stream: not used; Hydra's default configuration of this handler passes one.
@@ -134,7 +134,7 @@ class ConsoleHandler(logging.Handler):
         super().__init__()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if line.is_shown and getattr(record, "is_progress", False):
+        if getattr(record, "is_expected", False) or (line.is_shown and getattr(record, "is_progress", False)):
             return
         try:
             print(printable(self.format(record)), file=sys.stderr, flush=True)

@@ -106,7 +106,7 @@ class ChoosesBackends(nn.Module):
             message = f"{name} runs on the {found.name} backend (requested: {requested}{note})"
             if message not in self._logged:
                 self._logged.add(message)
-                log.info(message)
+                log.info(message, extra={"is_expected": found.reason is None and requested == "auto"})
         return found
 
     def _choose(self, cell: RecurrentCell, starts: bool) -> Choice:

@@ -37,26 +37,10 @@ def print_results(directory: Path, results: dict[str, float], published: Mapping
         UserError: an earlier version wrote the run.
     """
     measures, remarks = read_measures(directory)
-    loss, baseline = results["test/loss"], results["test/baseline"]
-    if math.isnan(loss) or math.isnan(baseline):
-        beaten = "no value"
-    elif loss >= baseline:
-        beaten = "no"
-    else:
-        beaten = "yes" if loss == 0 else f"yes, by a factor of {baseline / loss:.4g}"
-    unit = loss_unit(results)
-    found = {measure.label: (measure, results.get(f"test/{measure.name}")) for measure in measures}
-    scores = {
-        f"test {label}": _printed(measure.name, value, [measure])
-        for label, (measure, value) in found.items()
-        if value is not None and label != unit  # the loss of regression is its mean squared error
-    }
     described = [remark.data for remark in remarks if remark.data and results.get(f"test/{remark.name}")]
+    named = {f"test/{name}" for name in ("loss", "baseline", *(measure.name for measure in measures))}
     rows = {
-        f"test loss ({unit})": _printed("loss", loss, []),
-        **scores,
-        f"memoryless baseline ({unit})": _printed("baseline", baseline, []),
-        "baseline beaten": beaten,
+        **_metric_rows({name: value for name, value in results.items() if name in named}, measures),
         **({"data": "; ".join(described)} if described else {}),
         "parameters": f"{results['parameters']:,.0f}",
         "seconds per step": f"{seconds:.3g}" if (seconds := results.get("seconds_a_step") or 0) > 0 else "not measured",
@@ -154,7 +138,34 @@ def print_metrics(title: str, metrics: dict[str, float], measures: Iterable[Meas
     """
     with redirect_stdout(sys.stderr) if to_error else nullcontext():
         print(title)
-        _print_table({name: _printed(name, value, [*measures]) for name, value in metrics.items()})
+        _print_table(_metric_rows(metrics, [*measures]))
+
+
+def _metric_rows(metrics: Mapping[str, float], measures: Sequence[Measure]) -> dict[str, str]:
+    """Return the metrics of a split as rows of a table: loss, measures, baseline, and those without a measure."""
+    split, unit = next(iter(metrics)).partition("/")[0], loss_unit(metrics)
+    named = {name.partition("/")[2]: value for name, value in metrics.items()}
+    loss, baseline = named.pop("loss", None), named.pop("baseline", None)
+    rows = {} if loss is None else {f"{split} loss ({unit})": _printed("loss", loss, [])}
+    for measure in measures:
+        value = named.pop(measure.name, None)
+        if value is not None and measure.label != unit:  # the loss of regression is its mean squared error
+            rows[f"{split} {measure.label}"] = _printed(measure.name, value, [measure])
+    if baseline is not None:
+        rows[f"memoryless baseline ({unit})"] = _printed("baseline", baseline, [])
+    if loss is not None and baseline is not None:
+        if math.isnan(loss) or math.isnan(baseline):
+            beaten = "no value"
+        elif loss >= baseline:
+            beaten = "no"
+        else:
+            beaten = "yes" if loss == 0 else f"yes, by a factor of {baseline / loss:.4g}"
+        rows["baseline beaten"] = beaten
+    for name, value in named.items():  # of a category of examples, such as accuracy_7_operators
+        longest = max((m for m in measures if name.startswith(f"{m.name}_")), key=lambda m: len(m.name), default=None)
+        label = name if longest is None else longest.label + name.removeprefix(longest.name)
+        rows[f"{split} {label.replace('_', ' ')}"] = _printed(name, value, measures)
+    return rows
 
 
 def _printed(name: str, value: float, measures: Iterable[Measure]) -> str:

@@ -41,6 +41,7 @@ class SplitData(Options, LightningDataModule, ABC):
         prefetch: number of training batches that a thread draws ahead; 0: none, without a thread.
         follows_training: whether training changes the batches of the stream, such as the level of a curriculum, so that
             they cannot be drawn ahead.
+        counted: what `split_size` counts.
         small: the options of a tiny example, for debug=small and for tests. A class names its own, written out; those
             of its first base class are added.
     """
@@ -48,6 +49,7 @@ class SplitData(Options, LightningDataModule, ABC):
     overfit = False
     prefetch = 0
     follows_training = False
+    counted = "examples"
     small: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
@@ -57,6 +59,10 @@ class SplitData(Options, LightningDataModule, ABC):
     @abstractmethod
     def stream(self) -> Stream[Any]:
         """Return the training stream, which has `steps()` batches."""
+
+    def split_size(self, split: str) -> int | None:
+        """Return the number of examples of a split, None if they are drawn anew or their number is not known."""
+        return None
 
     def steps(self) -> int:
         """Return the number of batches that the trainer's steps use."""
@@ -109,6 +115,9 @@ class ExampleData(SplitData):
     def examples(self, split: str) -> Examples[Any]:
         """Return the examples of a split."""
 
+    def split_size(self, split: str) -> int:
+        return len(self.examples(split))
+
     def loader(self, split: str) -> SortedBatches[Any]:
         """Return the examples of a split, sorted by length, for evaluation."""
         examples = self.examples(check_choice("split", split, SPLITS))
@@ -134,6 +143,7 @@ class RowData(SplitData):
         OptionError: a batch size is below 1, the seed is below 0, or one has the wrong type.
     """
 
+    counted = "sequences"
     small: ClassVar = {"batch_size": 8}
 
     batch_size: PositiveInt = 64
@@ -147,6 +157,9 @@ class RowData(SplitData):
     @abstractmethod
     def assemble(self, rows: Tensor) -> Batch:
         """Make a batch from compact rows."""
+
+    def split_size(self, split: str) -> int:
+        return len(self.rows(split))
 
     def loader(self, split: str) -> Batches:
         """Return the rows of a split in order, for evaluation."""
@@ -188,6 +201,9 @@ class GeneratedData(RowData):
         self.sizes = {"train": self.train_size, "val": self.val_size, "test": self.test_size}
         self._rows: dict[str, Tensor] = {}
 
+    def split_size(self, split: str) -> int:
+        return self.sizes[split]
+
     @abstractmethod
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
         """Draw `size` examples as compact rows (size, …)."""
@@ -219,6 +235,7 @@ class DrawnData(SplitData):
     """
 
     tests = 1
+    counted = "sequences"
     small: ClassVar = {"batch_size": 8, "val_batches": 3, "test_batches": 2}
 
     batch_size: PositiveInt = 64
@@ -240,6 +257,9 @@ class DrawnData(SplitData):
     def size_of(self, split: str) -> int:
         """Return the number of sequences in a batch of a split."""
         return self.batch_size if split == "train" or self.eval_batch_size is None else self.eval_batch_size
+
+    def split_size(self, split: str) -> int | None:
+        return None if split == "train" else self.size_of(split) * len(self.loader(split))
 
     def loader(self, split: str) -> DrawnBatches[Batch]:
         """Return the batches of a split; for the training split, its first `val_batches` batches."""

@@ -107,6 +107,10 @@ class Steps(LightningModule):
         losses = torch.stack(self._losses).tolist() if self._losses else []
         return [sum(of_step) / len(of_step) for of_step in zip(*all_gather_object(losses), strict=True)]
 
+    def recent_loss(self) -> float | None:
+        """Return the mean training loss of this process since the last logged one, or else that; None: no step yet."""
+        return torch.stack(self._losses).mean().item() if self._losses else self.train_loss
+
     def log_row(self, metrics: dict[str, float], step: int) -> None:
         """Log metrics immediately.
 

@@ -110,6 +110,7 @@ class TextData(SplitData):
             for the training split.
     """
 
+    counted = "symbols"
     small: ClassVar = {"batch_size": 8, "window": 6, "eval_batch_size": 5, "warm_up": 3}
 
     corpus: Corpus = field()
@@ -126,6 +127,9 @@ class TextData(SplitData):
         except OptionError as error:
             reason = f"{error.reason} in the training split of {self.corpus.name}"
             raise OptionError(error.option, error.value, reason) from None
+
+    def split_size(self, split: str) -> int:
+        return len(self.corpus.splits[split])
 
     def loader(self, split: str) -> Windows:
         tokens = self.corpus.splits[check_choice("split", split, SPLITS)]

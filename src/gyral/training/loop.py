@@ -3,13 +3,28 @@
 from pathlib import Path
 from typing import Any
 
+import torch
 from pytorch_lightning import Trainer
 
+from gyral.core.measures import SPLITS
 from gyral.runs.directory import LAST_CHECKPOINT, Run
 from gyral.tasks.base import Task
 from gyral.training.callbacks.checkpoints import Checkpoints
 from gyral.training.callbacks.statistics import Statistics, count_parameters, peak_memory
 from gyral.training.checkpoints import choose_checkpoint
+
+
+def describe(trainer: Trainer, task: Task) -> str:
+    """Return the number of parameters, where they are trained, and the sizes of the data, in one line."""
+    device, processes = trainer.strategy.root_device, trainer.world_size
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+    text = f"{count_parameters(task):,} parameters on {where}"
+    if processes > 1:
+        text += f" in {processes} processes"
+    sizes = {split: task.data.split_size(split) for split in SPLITS}
+    known = [f"{size:,} {split}" for split, size in sizes.items() if size is not None]
+    drawn = "training data is drawn anew, " if sizes["train"] is None else ""
+    return f"{text}; {drawn}{', '.join(known)} {task.data.counted}" if known else text
 
 
 def fit(trainer: Trainer, task: Task, run: Run) -> None:

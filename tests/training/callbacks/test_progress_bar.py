@@ -10,9 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from gyral.core import progress
 from gyral.core.errors import OptionError
+from gyral.tasks.steps import Steps
 from gyral.training.callbacks.progress_bar import ProgressBar
 from tests.helpers.running import SMALL_RECALL, invoke
 
@@ -31,7 +33,7 @@ def updated_steps(monkeypatch: pytest.MonkeyPatch, step_seconds: float, **option
     updated: list[int] = []
     monkeypatch.setattr(progress.line, "update", lambda step, *_: updated.append(step))
     bar = ProgressBar(**options)
-    task: Any = SimpleNamespace(train_loss=None)
+    task: Any = SimpleNamespace(recent_loss=lambda: None)
     for step in range(1, 11):
         bar.on_train_batch_end(trainer_at(step), task, None, None, step - 1)
     return updated
@@ -54,7 +56,7 @@ def test_the_line_is_updated_by_the_clock_and_at_the_last_step(monkeypatch: pyte
 def test_the_time_left_has_the_validations_and_the_final_test(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock, left, task = [100.0], dict[int, float | None](), SimpleNamespace(train_loss=0.5)
+    clock, left, task = [100.0], dict[int, float | None](), SimpleNamespace(recent_loss=lambda: 0.5)
     task.data = SimpleNamespace(loader={"test": range(5)}.get)
     caplog.set_level("INFO")
     monkeypatch.setattr("gyral.training.callbacks.progress_bar.time.monotonic", lambda: clock[0])
@@ -94,6 +96,16 @@ def test_outside_a_terminal_each_validation_is_one_line(tmp_path: Path) -> None:
     assert not lines[1].endswith("left")
     assert lines[1] in (tmp_path / "train.log").read_text()
     assert not {"\r", "\x1b"} & set(outcome.err + outcome.out)
+    assert re.search(r"^[\d,]+ parameters on cpu; \d+ train, \d+ val, \d+ test sequences$", outcome.err, re.MULTILINE)
+    assert "GRUCell runs on" not in outcome.err
+    assert "GRUCell runs on the " in (tmp_path / "train.log").read_text()
+
+
+def test_the_training_loss_of_the_line_is_that_of_the_steps_since_the_last_logged_one() -> None:
+    task: Any = SimpleNamespace(_losses=[torch.tensor(1.0), torch.tensor(3.0)], train_loss=9.0)
+    assert Steps.recent_loss(task) == 2
+    task._losses.clear()
+    assert Steps.recent_loss(task) == 9
 
 
 def test_a_terminal_shows_one_line_that_disappears(monkeypatch: pytest.MonkeyPatch) -> None:

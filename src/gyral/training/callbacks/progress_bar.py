@@ -87,9 +87,10 @@ class ProgressBar(LightningProgressBar):
         return (total - step) * seconds + batches * batch
 
     def _values(self, trainer: Trainer, task: Any) -> dict[str, str]:
-        """Return the last training loss, the last validation loss and the last score, by their names."""
+        """Return the recent training loss, the last validation loss and the last score, by their names."""
         metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
-        values = {} if task.train_loss is None else {"train loss": f"{task.train_loss:.4g}"}
+        loss = task.recent_loss()
+        values = {} if loss is None else {"train loss": f"{loss:.4g}"}
         if "val/loss" in metrics:
             values["val loss"] = f"{metrics['val/loss']:.4g}"
             measure = main_measure(task.measures, metrics, "val")
