@@ -28,7 +28,7 @@ def test_an_option_is_an_axis(runs: Path) -> None:
     gru, lstm = (line.get_xydata() for line in axes.lines)
     np.testing.assert_allclose(gru, [[0.001, 80], [0.01, 50]])
     np.testing.assert_allclose(lstm, [[0.001, 20], [0.01, 40]])
-    assert [line.get_label() for line in axes.lines] == ["GRU", "LSTM"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["GRU", "LSTM"]
     assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_xscale()) == ("learning rate", "test accuracy (%)", "log")
     assert (runs / "rates.pdf").stat().st_size > 1000
     [axes] = gyral.plot(gyral.list_runs(runs, ["optimizer.lr"]), "optimizer.lr", log="none").axes
@@ -73,7 +73,7 @@ def test_rows_have_the_color_of_their_cell_and_spreads_end_at_possible_values(tm
         for seed, accuracy in ((1, 0.1), (2, 1.0)):
             write_own(tmp_path, model, {"optimizer.lr": 0.01}, seed, accuracy)
     [axes] = gyral.plot(gyral.list_runs(tmp_path, ["optimizer.lr"]), x).axes
-    drawn = [one.get_color() for one in axes.lines if one.get_label()[0] != "_"] if x else axes.patches
+    drawn = [one.get_color() for one in axes.lines if one.get_gid() == "row"] if x else axes.patches
     colors = [to_hex(one if x else one.get_facecolor()) for one in drawn]
     assert colors == [look["color"] for look in cell_styles(["GRU", "LSTM"])]
     ends = [path.vertices[:, int(x is not None)] for spread in axes.collections for path in spread.get_paths()]

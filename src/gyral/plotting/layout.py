@@ -66,7 +66,7 @@ def label_outer(axes: Sequence[Axes], xlabels: Sequence[str], ylabels: Sequence[
             one.set_ylabel(ylabel)
 
 
-def shared(values: Sequence[Sequence[float]], is_shared: bool) -> list[np.ndarray]:
+def shared(values: Sequence[Sequence[float] | np.ndarray], is_shared: bool) -> list[np.ndarray]:
     """Return the values that each panel has to contain: its own, or if panels share their limits, those of all."""
     own = [np.array(panel, dtype=float) for panel in values]
     return [np.concatenate(own)] * len(own) if is_shared else own
@@ -105,12 +105,19 @@ def set_limits(axes: Axes, axis: str, values: np.ndarray, *, log: bool, bounds: 
     axes.set(**{f"{axis}scale": "log" if log else "linear", f"{axis}lim": limits})
 
 
-def clip_band(
-    low: np.ndarray, high: np.ndarray, values: Sequence[np.ndarray], bounds: tuple[float, float] | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return a band without what the measure cannot be: beyond its bounds, or below 0 if no value of a run is."""
-    least, most = bounds or (0.0 if all((own >= 0).all() for own in values) else -np.inf, np.inf)
-    return np.clip(low, least, most), np.clip(high, least, most)
+def spread(values: np.ndarray, bounds: tuple[float, float] | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the mean of seeds, and the ends of a band of one standard deviation of a sample around it, each (n,).
+
+    Args:
+        values: (seeds, n), NaN where one is missing.
+        bounds: the smallest and the largest possible value, where the band ends. None: below 0, if no value is.
+    """
+    with np.errstate(invalid="ignore"):  # an infinite loss has no deviation
+        mean = np.nanmean(values, axis=0)
+        count = np.isfinite(values).sum(axis=0)
+        deviation = np.sqrt(np.nansum((values - mean) ** 2, axis=0) / np.maximum(count - 1, 1))
+    least, most = bounds or (-np.inf if (values < 0).any() else 0.0, np.inf)
+    return mean, np.clip(mean - deviation, least, most), np.clip(mean + deviation, least, most)
 
 
 def finish(axes: Sequence[Axes], *, integer_x: bool, y_is_numeric: bool = True) -> None:

@@ -1,6 +1,7 @@
 """The common style of all figures: sizes, fonts, colors, ticks, legends and files. Imports no torch."""
 
 import math
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unicodedata import normalize
 from zlib import crc32
 
 import matplotlib
@@ -28,16 +30,15 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#332288", "#56b4e9", "#e6
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
 # Cells in an order in which those that are often compared have different colors, ten after ten. A cell that is not
-# listed, such as a new one, has a color by its name.
+# listed, such as a new one or one of a user, needs no entry: it has one of `OWN_COLORS` by its name.
 CELL_ORDER = (
-    "RUM", "GRU", "LSTM", "EURNN", "DeltaNet", "Mamba2", "GORU", "RotationScan", "WeiNet", "RNN",
-    "DeltaProduct", "FastWeights", "LRU", "GatedDeltaNet", "URNN", "SLSTM", "MLSTM", "SLiCE", "PDSSM", "ExpRNN",
-    "Mamba", "S5", "GLA", "RWKV7", "FullURNN", "ONLSTM", "KDA", "MinGRU", "RGLRU", "DTRIV",
-    "Mamba3", "S4D", "HGRN2", "M2RNN", "GatedDeltaNet2", "MinLSTM", "MLSTMLarge", "LANTM", "NTM", "DNC",
-    "MAGEGRU", "MAGE", "LightConv", "DynamicConv",
+    "RUM", "GRU", "LSTM", "EURNN", "DeltaNet", "Mamba-2", "GORU", "rotation scan", "WeiNet", "RNN",
+    "DeltaProduct", "fast weights", "LRU", "Gated DeltaNet", "uRNN", "sLSTM", "mLSTM", "SLiCE", "PD-SSM", "expRNN",
+    "Mamba", "S5", "GLA", "RWKV-7", "full-capacity uRNN", "ON-LSTM", "KDA", "minGRU", "RG-LRU", "dtriv",
+    "Mamba-3", "S4D", "HGRN2", "M²RNN", "Gated DeltaNet-2", "minLSTM", "mLSTM 7B", "LANTM", "NTM", "DNC",
+    "MAGE-GRU", "MAGE", "LightConv", "DynamicConv",
 )  # fmt: skip
-# Colors of cells that are not listed; none of those that are has one of them.
-OWN_COLORS = ("#882255", "#44aa99")
+OWN_COLORS = ("#882255", "#44aa99", "#ee3377", "#117733", "#9966cc", "#661100")  # none of those of listed cells
 LIGHTEST = 0.6  # of a shade of the color of a cell; 1 is white
 BASELINE: dict[str, Any] = {"color": "black", "linestyle": (0, (2, 2)), "linewidth": 1.0, "zorder": 1.5}
 # of a predictor that knows a part of what is asked: thin, solid and gray, because rows are thick and colored
@@ -109,43 +110,41 @@ def line_style(index: int) -> dict[str, Any]:
 def cell_styles(cells: Sequence[str]) -> list[dict[str, Any]]:
     """Return the color, dashes and marker of each row of a figure: those of its cell, the same in all figures.
 
-    Further rows of a cell have lighter shades of its color, other dashes and other markers. Hollow markers are left for
-    published values.
+    Further rows of a cell have lighter shades of its color, other dashes and other markers. Of cells that are not in
+    `CELL_ORDER`, two in one figure have different colors. Hollow markers are left for published values.
 
     Args:
         cells: the name of each row's cell, such as "GRU"; the same name for rows that differ in other options.
     """
-    styles = []
+    order, styles = [_key(cell) for cell in CELL_ORDER], []
+    own: dict[str, int] = {}  # the index of the color of each other cell
+    for cell in sorted({*cells}):
+        if _key(cell) not in order:
+            places = [(crc32(cell.encode()) + step) % len(OWN_COLORS) for step in range(len(OWN_COLORS))]
+            own[cell] = next((place for place in places if place not in own.values()), places[0])
     for place, cell in enumerate(cells):
         variant, count = cells[:place].count(cell), cells.count(cell)
-        look, dashes = _cell_style(cell)
-        look["linestyle"] = DASHES[(dashes + variant) % len(DASHES)]
+        if cell in own:
+            color, number = OWN_COLORS[own[cell]], crc32(cell.encode())
+            dashes, marker = number // 2, number // 8
+        else:
+            dashes = marker = order.index(_key(cell))
+            color = COLORS[marker % len(COLORS)]
         if variant:
-            look["color"] = shade(look["color"], LIGHTEST * variant / max(count - 1, 3))
-            look["marker"] = MARKERS[(MARKERS.index(look["marker"]) + variant) % len(MARKERS)]
-        styles.append(look)
+            lightness = LIGHTEST * variant / max(count - 1, 3)
+            red, green, blue = (part + (1 - part) * lightness for part in to_rgb(color))
+            color = to_hex((red, green, blue))
+        look = {
+            "linestyle": DASHES[(dashes + variant) % len(DASHES)],
+            "marker": MARKERS[(marker + variant) % len(MARKERS)],
+        }
+        styles.append({"color": color, **look})
     return styles
 
 
-def shade(color: str, lightness: float) -> str:
-    """Return a color mixed with white.
-
-    Args:
-        color: the color.
-        lightness: the share of white, from 0 to 1.
-    """
-    red, green, blue = (part + (1 - part) * lightness for part in to_rgb(color))
-    return to_hex((red, green, blue))
-
-
-def _cell_style(cell: str) -> tuple[dict[str, Any], int]:
-    """Return the style of a cell, and the index of its dashes."""
-    if cell in CELL_ORDER:
-        index = CELL_ORDER.index(cell)
-        return line_style(index), index
-    number = crc32(cell.encode())
-    own = {"color": OWN_COLORS[number % len(OWN_COLORS)], "marker": MARKERS[number // 8 % len(MARKERS)]}
-    return own, number // 2
+def _key(cell: str) -> str:
+    """Return what the spellings of a name share: "Mamba-2" and "Mamba2", "M²RNN" and "M2RNN"."""
+    return re.sub(r"\W", "", normalize("NFKC", cell)).lower()
 
 
 def format_tick(value: float, largest: float) -> str:

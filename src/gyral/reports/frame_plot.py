@@ -3,18 +3,25 @@
 import re
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.figure import Figure
 
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError, UserError
+from gyral.core.measures import Measure
+from gyral.plotting.layout import fits_log
 from gyral.plotting.sizes import SUFFIXES, WIDTHS
-from gyral.reports.plots.options import LOGARITHMIC
-from gyral.runs.names import describe_option
+from gyral.plotting.style import cell_styles, style, without_formulas
+from gyral.plotting.style import save as save_figure
+from gyral.reports.plots.lines import draw_line, option_name
+from gyral.reports.plots.options import LOGARITHMIC, Options
+from gyral.reports.plots.panels import Line, Panel, Series, draw_panels, legend_of
+from gyral.reports.plots.results import bars_of
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 LOGGED = ("test/loss", "test/baseline", "test/loss_ratio")  # by every run: what a plot shows if there is nothing else
 
@@ -27,7 +34,7 @@ def plot(
     log: str | None = None,
     width: str = "column",
     save: str | PathLike[str] | None = None,
-) -> "Figure":
+) -> Figure:
     """Return a Matplotlib figure of the numbers that `gyral.list_runs` has returned.
 
     With `x`, each row is a line over the numbers in that column, the mean over seeds with a band of the standard
@@ -49,98 +56,40 @@ def plot(
         OptionError: an argument is not allowed.
         UserError: the frame has no number of the metric, or runs of several tasks.
     """
-    from gyral.plotting.layout import finish, make_grid  # now: the frame alone does without matplotlib
-    from gyral.plotting.style import save as save_figure
-    from gyral.plotting.style import style
-
     check_choice("width", width, tuple(WIDTHS))
     if log is not None:
         check_choice("log", log, LOGARITHMIC)
     if save is not None and Path(save).suffix not in SUFFIXES:
         raise OptionError("save", save, f"must end in one of {', '.join(SUFFIXES)}")
     lines, y = _numbers(runs, y)
-    if x is not None:
-        lines = _with_places(lines, x)
+    lines = lines.assign(_place=0.0) if x is None else _with_places(lines, x)
+    if log is None:
+        log = "x" if fits_log(lines["_place"].to_numpy(dtype=float)) else "none"
     names = [_row_name(*values, x) for values in zip(lines["row"], lines["column"], strict=True)]
     rows = {name: lines[[own == name for own in names]] for name in dict.fromkeys(names)}
+    looks = cell_styles([str(own.cell.iloc[0]) for own in rows.values()])
+    series = [
+        Series(
+            without_formulas(name),
+            {**look, "gid": "row"},
+            lines=[
+                Line(np.array([place]), np.array([value]))
+                for place, value in zip(own["_place"], own.value, strict=True)
+            ],
+        )
+        for (name, own), look in zip(rows.items(), looks, strict=True)
+    ]
+    name, unit = y.rpartition("/")[2], str(lines.unit.iloc[0])
+    measure = Measure(name, name.replace("_", " "), unit, digits=1 if unit == "%" else 4)
+    panel = Panel("", series, y, measure, option_name(x or ""))
+    options = Options(log=log, width=width)
     with style():
-        height = 0.21 * len(rows) + 0.1 if x is None else None
-        figure, [axes] = make_grid(1, width, share_x=False, share_y=False, height=height)
-        if x is None:
-            _draw_bars(axes, rows, y)
-        else:
-            _draw_lines(axes, rows, x, y, log)
-        finish([axes], integer_x=False, y_is_numeric=x is not None)
+        figure = (
+            bars_of([panel], options) if x is None else draw_panels([panel], legend_of([panel]), draw_line, options)
+        )
         if save is not None:
             save_figure(figure, Path(save), y)
     return figure
-
-
-def _draw_bars(axes: "Axes", rows: "dict[str, pandas.DataFrame]", y: str) -> None:
-    """Draw a bar for the mean of each row, with its standard deviation."""
-    import numpy as np
-
-    from gyral.plotting.layout import clip_band, set_limits
-    from gyral.plotting.style import cell_styles, without_formulas
-
-    reach = [0.0]
-    bounds = _bounds(_unit(rows))
-    for place, (own, look) in enumerate(zip(rows.values(), cell_styles(_cells(rows)), strict=True)):
-        mean, spread = own.value.mean(), _deviation(own.value)
-        low, high = clip_band(np.array([mean - spread]), np.array([mean + spread]), [own.value.to_numpy()], bounds)
-        axes.barh(place, mean, color=look["color"], height=0.62)
-        if spread:
-            axes.errorbar(mean, place, xerr=[mean - low, high - mean], ecolor="black", fmt="none", capsize=2)
-        reach += [*low, *high]
-    axes.set_yticks(range(len(rows)), list(map(without_formulas, rows)))
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.grid(visible=False, axis="y")
-    axes.set_xlabel(_label(y, _unit(rows)))
-    set_limits(axes, "x", np.array(reach), log=False, bounds=bounds)
-
-
-def _draw_lines(axes: "Axes", rows: "dict[str, pandas.DataFrame]", x: str, y: str, log: str | None) -> None:
-    """Draw the mean of each row at each place, with a band of the standard deviation, and a legend."""
-    import numpy as np
-
-    from gyral.plotting.layout import clip_band, fits_log, set_limits
-    from gyral.plotting.style import add_legend, cell_styles, without_formulas
-
-    reach: list[float] = []
-    bounds = _bounds(_unit(rows))
-    for (name, own), look in zip(rows.items(), cell_styles(_cells(rows)), strict=True):
-        groups = own.groupby("_place").value
-        places, means = groups.mean().index.to_numpy(), groups.mean().to_numpy()
-        spreads = groups.apply(_deviation).to_numpy()
-        axes.plot(places, means, label=without_formulas(name), **look)
-        low, high = clip_band(means - spreads, means + spreads, [own.value.to_numpy()], bounds)
-        if spreads.any():
-            axes.fill_between(places, low, high, color=look["color"], alpha=0.2, linewidth=0)
-        reach += [*low, *high]
-    numbers = np.concatenate([own["_place"].to_numpy(dtype=float) for own in rows.values()])
-    axes.set_xlabel(describe_option(x, "").removesuffix(" = "))
-    axes.set_ylabel(_label(y, _unit(rows)))
-    set_limits(axes, "x", numbers, log=fits_log(numbers) if log is None else "x" in log, bounds=None)
-    set_limits(axes, "y", np.array(reach), log="y" in (log or ""), bounds=bounds)
-    add_legend(cast("Figure", axes.get_figure()), *axes.get_legend_handles_labels())
-
-
-def _cells(rows: "dict[str, pandas.DataFrame]") -> list[str]:
-    """Return the name of the cell of each row."""
-    return [str(own.cell.iloc[0]) for own in rows.values()]
-
-
-def _bounds(unit: str) -> tuple[float, float] | None:
-    """Return the smallest and the largest possible value of a metric with a unit."""
-    return (0.0, 100.0) if unit == "%" else None
-
-
-def _unit(rows: "dict[str, pandas.DataFrame]") -> str:
-    return str(next(iter(rows.values())).unit.iloc[0])
-
-
-def _label(y: str, unit: str) -> str:
-    return y.replace("/", " ").replace("_", " ") + (f" ({unit})" if unit else "")
 
 
 def _numbers(runs: "pandas.DataFrame", y: str | None) -> tuple["pandas.DataFrame", str]:
@@ -174,11 +123,5 @@ def _with_places(lines: "pandas.DataFrame", x: str) -> "pandas.DataFrame":
 def _row_name(row: str, column: str, x: str | None) -> str:
     """Return the name of a row with its column, without the option on the x axis."""
     if x and x != "column":
-        name = describe_option(x, "").removesuffix(" = ")
-        row = re.sub(rf"(, | |^)({re.escape(x)}=|{re.escape(name)} = )[^,]*", "", row).strip(" ,") or row
+        row = re.sub(rf"(, | |^)({re.escape(x)}=|{re.escape(option_name(x))} = )[^,]*", "", row).strip(" ,") or row
     return f"{row}, {column}" if column and x != "column" else row
-
-
-def _deviation(values: Any) -> float:
-    """Return the standard deviation of a sample; 0 of a single value."""
-    return float(values.std()) if len(values) > 1 else 0.0

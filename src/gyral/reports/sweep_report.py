@@ -178,8 +178,9 @@ def report_sweep(
     terminal.print_lines(console, notes)
     for path in figures:
         from gyral.reports.plots.drawing import plot
+        from gyral.reports.plots.panels import frames_of
 
-        terminal.print_lines(console, [f"Wrote {path}: {plot(path, where, sections, options or Options())}"])
+        terminal.print_lines(console, [f"Wrote {path}: {plot(path, where, frames_of(sections), options or Options())}"])
     for path in (path for path in saved if path not in figures):
         files.write(path, where, shown, notes, with_runs, width)
         terminal.print_lines(console, [f"Wrote {path}"])

@@ -27,7 +27,7 @@ from gyral.plotting.style import (
 from gyral.reports.plots.curves import default_metrics
 from gyral.reports.plots.drawing import DRAW, plot
 from gyral.reports.plots.options import Options
-from gyral.reports.plots.panels import Panel, Series, make_panels
+from gyral.reports.plots.panels import Panel, Series, frames_of, make_panels
 from gyral.reports.sweep_report import collect
 from gyral.runs.measures import write_measures
 from gyral.runs.run_record import Curve, Log, RunRecord
@@ -99,11 +99,15 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def panels_of(where: Path) -> list[Panel]:
+    return make_panels(frames_of(collect(str(where))[0]))
+
+
 def drawn(where: Path, *, checked: bool = True, **options: Any) -> Figure:
     """Return a figure of runs, checked as every figure is unless other figures of its kind are."""
     chosen = Options(**options)
     with style():
-        figure = DRAW[chosen.plot](make_panels(collect(str(where))[0]), chosen)
+        figure = DRAW[chosen.plot](panels_of(where), chosen)
         if checked:
             check_figure(figure)
     return figure
@@ -161,7 +165,10 @@ def test_the_values_of_a_column_are_panels(table: Path, tmp_path: Path) -> None:
     assert published == [25.6, 100]
     for length in (6, 10):
         write(tmp_path, "gru", 1, [0.1, 0.2], f"task.length={length}")
-    assert [panel.title for panel in make_panels(collect(str(tmp_path))[0])] == ["length = 6", "length = 10"]
+    assert [panel.title for panel in panels_of(tmp_path)] == [
+        "length = 6",
+        "length = 10",
+    ]
 
 
 def test_parameters_are_shown_beside_published_ones(table: Path) -> None:
@@ -174,9 +181,9 @@ def test_parameters_are_shown_beside_published_ones(table: Path) -> None:
 
 def test_files_are_reproducible_and_have_text(runs: Path, tmp_path: Path) -> None:
     before = dict(matplotlib.rcParams)
-    sections = collect(str(runs))[0]
+    frames = frames_of(collect(str(runs))[0])
     for name in ("a.pdf", "b.pdf", "a.svg"):
-        description = plot(tmp_path / name, "sweep", sections, Options())
+        description = plot(tmp_path / name, "sweep", frames, Options())
     assert description == "validation accuracy (%), training step; mean and standard deviation of 3 seeds"
     assert dict(matplotlib.rcParams) == before
     picture = (tmp_path / "a.svg").read_text()
@@ -285,6 +292,14 @@ def test_a_cell_has_one_color_whatever_is_beside_it() -> None:
         assert cell_styles([own])[0]["color"] in OWN_COLORS
         assert cell_styles(["GRU", own])[1] == cell_styles([own])[0]
     assert {*OWN_COLORS}.isdisjoint(COLORS)
+    assert cell_styles(["Mamba2", "M2RNN", "PDSSM"]) == cell_styles(["Mamba-2", "M²RNN", "PD-SSM"])
+
+
+def test_cells_of_users_have_different_colors_in_one_figure() -> None:
+    several = ["Leaky", "MGU", "Mine", "Other", "Fast", "Slow"]
+    looks = cell_styles(several)
+    assert {look["color"] for look in looks} == {*OWN_COLORS}
+    assert cell_styles(several[::-1]) == looks[::-1]
 
 
 def test_rows_of_one_cell_are_shades_of_its_color_that_all_differ() -> None:
@@ -317,7 +332,7 @@ def test_panels_of_several_tasks_show_the_score_that_all_have() -> None:
     def panel(monitor: str, *logged: str) -> Panel:
         curves = {name: Curve([1], [0.5], 1, 1) for name in logged}
         config = {"seed": 1, "task": {"monitor": monitor}}
-        return Panel("", [Series("GRU", [RunRecord("nowhere", config, {}, None, read_log=lambda: Log(curves))])])
+        return Panel("", [Series("GRU", {}, [RunRecord("nowhere", config, {}, None, read_log=lambda: Log(curves))])])
 
     both = ("val/loss", "val/accuracy")
     assert default_metrics([panel("val/loss", *both), panel("val/accuracy", *both)]) == ["val/accuracy"] * 2

@@ -1,41 +1,36 @@
 """Metrics over training, as mean and band over seeds or with a line per run. Imports no torch."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from gyral.core.errors import OptionError
-from gyral.core.measures import BITS, MSE
-from gyral.plotting.layout import clip_band, finish, label_outer, make_grid, place_markers, set_limits, shared
-from gyral.plotting.style import BASELINE, GUESS, add_legend
-from gyral.reports.plots.curve_data import Line, Mean, average, metrics_of, read_line
-from gyral.reports.plots.metrics import bounds_of, measure_of, metric_label
+from gyral.plotting.layout import finish, place_markers, spread
 from gyral.reports.plots.options import Options
-from gyral.reports.plots.panels import Panel, Series, row_looks
+from gyral.reports.plots.panels import (
+    MEMORYLESS,
+    THIN,
+    Line,
+    Panel,
+    Points,
+    Series,
+    draw_panels,
+    legend_of,
+    measure_of,
+    references,
+)
+from gyral.runs.directory import METRICS
+from gyral.runs.metrics_file import logged_metrics, read_curves
 from gyral.runs.run_record import RunRecord, select
 
 MARKED_ROWS = 5  # from this number of rows, lines have markers, too
-THIN = 0.7  # points, the width of lines of single runs
 TIMES = ((7200, 3600, "hours"), (300, 60, "minutes"), (0, 1, "seconds"))  # from this many seconds, seconds, unit
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """The runs of a row in a panel that are drawn, with their curves.
-
-    Attributes:
-        lines: the curve of each run that counts, and whether the run failed.
-        note: the failed and unfinished runs of the row; empty if all runs are finished.
-    """
-
-    lines: list[tuple[Line, bool]]
-    note: str
+LOSS, SECONDS, TOKENS_A_SECOND = "train/loss", "train/seconds_a_step", "train/tokens_a_second"
+LINEAR_LIMIT = 2  # baselines at which the linear axis ends; before learning, the loss is 50 times as high
 
 
 def draw_curves(panels: Sequence[Panel], options: Options, share: bool | None = None) -> Figure:
@@ -54,203 +49,201 @@ def draw_curves(panels: Sequence[Panel], options: Options, share: bool | None = 
         OptionError: No run has logged the metric or, for another x axis than steps, the speed; or a logarithmic axis
             has no positive value.
     """
+    records = [record for panel in panels for record in panel.records]
     metrics = [options.y] * len(panels) if options.y else default_metrics(panels)
-    check_logged(metrics, [record for panel in panels for record in panel.records])
-    pairs = list(zip(panels, metrics, strict=True))
-    rows = [[_read(series, metric, options) for series in panel.series] for panel, metric in pairs]
-    seconds, unit = _time_unit(rows) if options.x == "time" else (1, "")
+    available = metrics_of(records)
+    for metric in metrics:
+        if metric not in available:
+            reason = f"no run has logged it; there are {', '.join(available) or 'no metrics yet'}"
+            raise OptionError("y", metric, reason)
     if share is None:
-        share = len(set(metrics)) == 1 and len({record.task for panel in panels for record in panel.records}) == 1
-    figure, axes = make_grid(len(panels), options.width, share_x=share, share_y=share)
-    labels = list(dict.fromkeys(one.label for panel in panels for one in panel.series))
-    looks = row_looks(panels)
-    if len(labels) < MARKED_ROWS:  # few lines need no markers
-        looks = {label: {**look, "marker": ""} for label, look in looks.items()}
-    reach: list[tuple[np.ndarray, np.ndarray]] = []
-    for one, panel, metric, drawn in zip(axes, panels, metrics, rows, strict=True):
-        bounds = bounds_of(measure_of(metric, panel.records))
-        extent = [
-            _draw_row(one, row, looks[series.label], seconds, options, bounds)
-            for series, row in zip(panel.series, drawn, strict=True)
-        ]
-        extent += [(np.empty(0), np.array(draw_baseline(one, panel.records, metric)))]
-        reach.append((np.concatenate([x for x, _ in extent]), np.concatenate([y for _, y in extent])))
-        one.set_title(panel.title)
-    xs, ys = (shared([*values], share) for values in zip(*reach, strict=True))
-    for one, panel, metric, x, y in zip(axes, panels, metrics, xs, ys, strict=True):
-        _set_limits(one, panel.records, metric, x, y, options)
-    named = [metric_label(metric, panel.records) for panel, metric in pairs]
-    label_outer(axes, [_x_label(options.x, unit)] * len(panels), named)
-    add_legend(figure, *_legend_entries(panels, rows, looks, metrics, options.seeds != "all"))
-    finish(axes, integer_x=options.x != "time")
-    for one in axes:
-        place_markers(one)
+        share = len({*metrics}) == 1 and len({record.task for record in records}) == 1
+    is_marked = len({series.label for panel in panels for series in panel.series}) >= MARKED_ROWS
+    measures = [measure_of(metric, panel.records) for panel, metric in zip(panels, metrics, strict=True)]
+    label = {"step": "training step"}.get(options.x, options.x)
+    panels = [
+        Panel(
+            panel.title,
+            [_read(series, metric, measure.scale, options, is_marked) for series in panel.series]
+            + references(metric, panel.records),
+            metric,
+            measure,
+            label,
+        )
+        for panel, metric, measure in zip(panels, metrics, measures, strict=True)
+    ]
+    if options.x == "time":
+        panels = _in_unit(panels)
+    legend = legend_of(panels, bands=options.seeds != "all")
+    baselines = {f"{series.lines[0].y[0]:.3g}" for panel in panels for series in panel.series
+                 if series.label == MEMORYLESS}  # fmt: skip
+    if len(baselines) == 1:
+        legend = {f"{MEMORYLESS} ({next(iter(baselines))})" if label == MEMORYLESS else label: handle
+                  for label, handle in legend.items()}  # fmt: skip
+    draw = partial(_draw_row, options=options)
+    figure = draw_panels(panels, legend, draw, options, share=share, integer_x=options.x != "time", from_zero=True)
+    for axes in figure.axes:
+        place_markers(axes)
     return figure
 
 
-def default_metric(records: Sequence[RunRecord]) -> str:
-    """Return the metric that the runs' task monitors, by default the validation loss."""
-    return str(next((found for record in records if (found := select(record.config, "task.monitor"))), "val/loss"))
+def draw_losses(panels: Sequence[Panel], options: Options) -> Figure:
+    """Draw the training losses of runs and the memoryless baseline, on a logarithmic and a linear axis for each panel.
+
+    This is Fig. 4 of Dangovski et al. (TACL 2019).
+
+    Raises:
+        OptionError: no run has logged a finite loss.
+    """
+    losses = [[value for record in panel.records if LOSS in record.curves for value in record.curves[LOSS].values]
+              for panel in panels]  # fmt: skip
+    positive = any(max(own, default=0) > 0 for own in losses)
+    pairs, limits = [], []
+    for panel in (panel for panel, own in zip(panels, losses, strict=True) if own):
+        baselines = [series.lines[0].y[0] for series in references(LOSS, panel.records) if series.label == MEMORYLESS]
+        limits.append(LINEAR_LIMIT * max(baselines, default=0))
+        cut = f"linear, cut off at {LINEAR_LIMIT} × the baseline" if baselines else "linear"
+        for title in ("logarithmic" if positive else "linear", cut):
+            pairs.append(replace(panel, title=", ".join(filter(None, (panel.title, title)))))
+    if not pairs:
+        raise OptionError("plot", options.plot, "needs training losses, and no run has logged any")
+    figure = draw_curves(pairs, replace(options, y=LOSS, log="y" if positive else ""), share=False)
+    for limit, axes in zip(limits, figure.axes[1::2], strict=True):
+        axes.set_yscale("linear")
+        if limit:
+            axes.set_ylim(0, limit)
+    finish(figure.axes[1::2], integer_x=True)
+    for axes in figure.axes:
+        place_markers(axes)
+    return figure
 
 
 def default_metrics(panels: Sequence[Panel]) -> list[str]:
     """Return the metric of each panel: a monitored one that all panels have, a score before a loss, else its own."""
-    own = [default_metric(panel.records) for panel in panels]
+    monitored = ((select(record.config, "task.monitor") for record in panel.records) for panel in panels)
+    own = [str(next(filter(None, found), "val/loss")) for found in monitored]
     logged = [metrics_of(panel.records) for panel in panels] if len(set(own)) > 1 else []
     shared = [metric for metric in dict.fromkeys(own) if logged and all(metric in names for names in logged)]
     shared.sort(key=lambda metric: metric.endswith("/loss"))
     return shared[:1] * len(panels) or own
 
 
-def check_logged(metrics: Sequence[str], records: Sequence[RunRecord]) -> None:
-    """Raise an error about the option `y` if no run has logged one of the metrics over training."""
-    available = metrics_of(records)
-    for metric in metrics:
-        if metric not in available:
-            raise OptionError(
-                "y", metric, f"no run has logged it; there are {', '.join(available) or 'no metrics yet'}"
-            )
-
-
-def _read(series: Series, metric: str, options: Options) -> Drawn:
-    """Return the curves of a row's runs that count."""
-    found = [(record, read_line(record, metric, options.x)) for record in series.records]
-    lines = [(line, record.failed and not record.results) for record, line in found if line is not None]
-    failed = sum(has_failed for _, has_failed in lines) + sum(record.failed for record, line in found if line is None)
-    unfinished = sum(not record.results and not record.failed for record in series.records)
-    sound = [pair for pair in lines if not pair[1]]
-    counted = sound if sound and options.seeds != "all" else lines
-    notes = [f"{count} {state}" for count, state in ((failed, "failed"), (unfinished, "unfinished")) if count]
+def _read(series: Series, metric: str, scale: float, options: Options, is_marked: bool) -> Series:
+    """Return a row with the curves of the runs that count."""
+    lines = [line for record in series.records if (line := read_line(record, metric, options.x, scale)) is not None]
+    sound = [line for line in lines if not line.failed]
+    counts = {
+        "failed": sum(record.failed and not record.results for record in series.records),
+        "unfinished": sum(not record.results and not record.failed for record in series.records),
+    }
+    notes = [f"{count} {state}" for state, count in counts.items() if count]
     if len(series.records) > 1 and notes:
         notes[-1] += f" of {len(series.records)}"
     else:
         notes = [note.removeprefix("1 ") for note in notes]
-    return Drawn(counted, ", ".join(notes))
+    look = series.look if is_marked else {**series.look, "marker": ""}  # few lines need no markers
+    counted = sound if sound and options.seeds != "all" else lines
+    return replace(series, look=look, lines=counted, note=", ".join(notes))
 
 
-def _draw_row(
-    axes: Axes,
-    row: Drawn,
-    look: dict[str, Any],
-    seconds: float,
-    options: Options,
-    bounds: tuple[float, float] | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Draw a row and return the points that the limits of the axes have to contain."""
-    lines = [(replace(line, x=line.x / seconds), failed) for line, failed in row.lines]
-    if not lines:
-        return np.empty(0), np.empty(0)
-    singles = [line for line, _ in lines]
-    shown: list[Line | Mean] = [*singles]
-    bands: list[tuple[np.ndarray, np.ndarray]] = []
+def _in_unit(panels: Sequence[Panel]) -> list[Panel]:
+    """Return panels with their time in the unit that suits the longest run."""
+    longest = max((line.x[-1] for panel in panels for series in panel.series for line in series.lines
+                   if len(line.x)), default=0)  # fmt: skip
+    seconds, unit = next((seconds, unit) for start, seconds, unit in TIMES if longest >= start)
+    return [replace(panel, x=f"training time ({unit})", series=[
+        replace(series, lines=[line._replace(x=line.x / seconds) for line in series.lines]) for series in panel.series
+    ]) for panel in panels]  # fmt: skip
+
+
+def _draw_row(axes: Axes, series: Series, panel: Panel, options: Options) -> Iterator[Points]:
+    """Draw a row and yield the points that the limits of the axes have to contain."""
+    look, singles = series.look, series.lines
     if options.seeds != "all":
-        mean = average(singles)
-        low, high = mean.y - mean.deviation, mean.y + mean.deviation
+        x, values, singles = average(singles)
+        mean, low, high = spread(values, panel.bounds)
         if options.seeds == "range":
-            low, high = mean.low, mean.high
+            low, high = values.min(axis=0), values.max(axis=0)
         elif "y" in options.log:  # which has no place for a band that reaches 0
-            low = np.where(low > 0, low, mean.low)
-        low, high = clip_band(low, high, [line.y for line in singles], bounds)
-        if len(singles) > 1:
-            bands = [(mean.x, low), (mean.x, high)]
-            axes.fill_between(mean.x, low, high, color=look["color"], alpha=0.2, linewidth=0)
-        axes.plot(mean.x, mean.y, gid="row", **look)
-        singles = mean.rest
-        shown = [*singles, mean]
+            low = np.where(low > 0, low, values.min(axis=0))
+        if len(values) > 1:
+            axes.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
+            yield np.append(x, x), np.append(low, high)
+        axes.plot(x, mean, **look)
+        yield x, mean
     for line in singles:
-        axes.plot(line.x, line.y, linewidth=THIN, **{**look, "marker": ""})
-    for line, failed in lines:
-        if failed:
+        axes.plot(line.x, line.y, linewidth=THIN, **{**look, "marker": "", "gid": None})
+        yield line.x, line.y
+    for line in series.lines:
+        if line.failed:
             axes.plot(line.x[-1:], line.y[-1:], "x", color=look["color"], markersize=5, zorder=3)
-    points = [*((line.x, line.y) for line in shown), *bands]
-    return np.concatenate([x for x, _ in points]), np.concatenate([y for _, y in points])
 
 
-def draw_baseline(axes: Axes, records: Sequence[RunRecord], metric: str, vertical: bool = False) -> list[float]:
-    """Draw lines at the loss of the best predictor without memory and at informed guesses, and return their values."""
-    values = baselines(records, metric)
-    guesses = [value for _, value in informed_guesses(records, metric)]
-    for value in values:
-        (axes.axvline if vertical else axes.axhline)(value, gid="baseline", **BASELINE)
-    for value in guesses:
-        (axes.axvline if vertical else axes.axhline)(value, gid="guess", **GUESS)
-    return [*values, *guesses]
-
-
-def informed_guesses(records: Sequence[RunRecord], metric: str) -> list[tuple[str, float]]:
-    """Return the scores of predictors that know a part of what is asked, with their names, as tasks log them."""
-    name, found = metric.rpartition("/")[2], {}
+def metrics_of(records: Sequence[RunRecord]) -> list[str]:
+    """Return the names of the metrics that runs have logged over training."""
+    names: dict[str, None] = {}
     for record in records:
-        for measure in record.measures:
-            value = measure.value(record.results)
-            if measure.floor_of == name and value is not None:
-                found[measure.label, f"{value:.3g}"] = value
-    return [(label, value) for (label, _), value in found.items()]
+        has_file = (record.directory / METRICS).is_file()
+        found = logged_metrics(record.directory) if has_file else list(record.curves)
+        names |= dict.fromkeys(name for name in found if not name.startswith("test/"))
+    return sorted(names)
 
 
-def baselines(records: Sequence[RunRecord], metric: str) -> list[float]:
-    """Return the distinct losses, to three digits, of the best predictors without memory, in the metric's unit."""
-    factor = {"loss": 1.0, MSE.name: 1.0, BITS.name: 1 / np.log(2)}.get(metric.rpartition("/")[2])
-    found = [record.baseline for record in records if record.baseline is not None and factor]
-    return [value * (factor or 1) for value in {f"{value:.3g}": value for value in found}.values()]
+def read_line(record: RunRecord, metric: str, axis: str, scale: float) -> Line | None:
+    """Return a metric of a run over training, scaled as it is printed, or None if the run has not logged it.
+
+    Tokens and time are sums over the intervals at which the run logged its speed; validations are not included. Curves
+    of Weights & Biases have the points that its server samples.
+
+    Raises:
+        OptionError: The axis is tokens or time, and the run has not logged its speed.
+    """
+    if (record.directory / METRICS).is_file():
+        names = (metric,) if axis == "step" else (metric, SECONDS, TOKENS_A_SECOND)
+        curves, _ = read_curves(record.directory, names)
+    else:
+        curve = record.curves.get(metric)
+        curves = {metric: (curve.steps, curve.values) if curve else ([], [])}
+    steps, values = (np.array(numbers, dtype=float) for numbers in curves[metric])
+    order = np.argsort(steps, kind="stable")
+    order = order[np.isfinite(values[order])]
+    steps, values = steps[order], values[order] * scale
+    if not len(steps):
+        return None
+    x = steps if axis == "step" else _place(record, steps, curves, axis)
+    return Line(x, values, steps, record.failed and not record.results)
 
 
-def _set_limits(
-    axes: Axes, records: Sequence[RunRecord], metric: str, x: np.ndarray, y: np.ndarray, options: Options
-) -> None:
-    for axis, values in (("x", x), ("y", y)):
-        log = axis in options.log
-        if log and not (values > 0).any():
-            name = options.x if axis == "x" else metric
-            raise OptionError("log", options.log, f"{name} has no positive value")
-        bounds = bounds_of(measure_of(metric, records)) if axis == "y" else None
-        from_zero = [0.0] if axis == "x" and not log else []
-        set_limits(axes, axis, np.append(values, from_zero), log=log, bounds=bounds)
-    if "x" not in options.log:
-        axes.set_xlim(left=0)
+def _place(
+    record: RunRecord, steps: np.ndarray, curves: dict[str, tuple[list[int], list[float]]], axis: str
+) -> np.ndarray:
+    """Return the tokens or seconds of training after each number of steps."""
+    logged, seconds = (np.array(numbers, dtype=float) for numbers in curves.get(SECONDS, ([], [])))
+    speeds = np.array(curves.get(TOKENS_A_SECOND, ([], []))[1])
+    if not len(logged):
+        raise OptionError("x", axis, f"{record.place} has no {SECONDS}, which callbacks.statistics logs; use x=step")
+    if axis != "time" and not len(speeds):
+        raise OptionError("x", axis, f"{record.place} is of a task without sequences, which has no tokens; use x=step")
+    per_step = seconds if axis == "time" else seconds * speeds
+    sums = np.cumsum(np.diff(logged, prepend=0) * per_step)
+    beyond = np.maximum(steps - logged[-1], 0) * per_step[-1]  # after the last logged interval
+    return np.interp(steps, np.append(0, logged), np.append(0, sums)) + beyond
 
 
-def _legend_entries(
-    panels: Sequence[Panel],
-    rows: Sequence[Sequence[Drawn]],
-    looks: dict[str, dict[str, Any]],
-    metrics: Sequence[str],
-    with_bands: bool,
-) -> tuple[list[Any], list[str]]:
-    """Return the handles and labels of a legend: the rows with their failed and unfinished runs, and the baseline."""
-    handles: list[Any] = []
-    texts = []
-    for label, look in looks.items():
-        drawn = [row for panel, own in zip(panels, rows, strict=True)
-                 for series, row in zip(panel.series, own, strict=True) if series.label == label]  # fmt: skip
-        if not any(row.lines for row in drawn):
-            continue
-        notes = list(dict.fromkeys(row.note for row in drawn if row.note))
-        line = Line2D([], [], **look)
-        with_band = with_bands and any(len(row.lines) > 1 for row in drawn)
-        handles.append((Patch(color=look["color"], alpha=0.2, linewidth=0), line) if with_band else line)
-        texts.append(f"{label} ({'; '.join(notes)})" if notes else label)
-    found = {f"{value:.3g}" for panel, metric in zip(panels, metrics, strict=True)
-             for value in baselines(panel.records, metric)}  # fmt: skip
-    if found:
-        handles.append(Line2D([], [], **BASELINE))
-        texts.append("memoryless baseline" + (f" ({found.pop()})" if len(found) == 1 else ""))
-    for label in guess_labels(panels, metrics):
-        handles.append(Line2D([], [], **GUESS))
-        texts.append(label)
-    return handles, texts
+def average(lines: Sequence[Line]) -> tuple[np.ndarray, np.ndarray, list[Line]]:
+    """Return lines, one per seed, at the same places: at every step that one of them has and all of them have reached.
 
+    A line without a point at a step is interpolated linearly.
 
-def guess_labels(panels: Sequence[Panel], metrics: Sequence[str]) -> list[str]:
-    """Return the names of the informed guesses that panels with these metrics show."""
-    pairs = zip(panels, metrics, strict=True)
-    return [*dict.fromkeys(label for panel, metric in pairs for label, _ in informed_guesses(panel.records, metric))]
-
-
-def _time_unit(rows: Sequence[Sequence[Drawn]]) -> tuple[int, str]:
-    longest = max((line.x[-1] for panel in rows for row in panel for line, _ in row.lines), default=0)
-    return next((seconds, unit) for start, seconds, unit in TIMES if longest >= start)
-
-
-def _x_label(axis: str, unit: str) -> str:
-    return {"step": "training step", "tokens": "tokens", "time": f"training time ({unit})"}[axis]
+    Returns:
+        The mean places (n,), the values (seeds, n), and the parts of longer lines after the end of the shortest one.
+    """
+    own = [np.asarray(line.steps) for line in lines]
+    first, last = max(steps[0] for steps in own), min(steps[-1] for steps in own)
+    shared = np.unique(np.concatenate(own))
+    shared = shared[(shared >= first) & (shared <= last)]
+    x = np.mean([np.interp(shared, steps, line.x) for steps, line in zip(own, lines, strict=True)], axis=0)
+    values = np.array([np.interp(shared, steps, line.y) for steps, line in zip(own, lines, strict=True)])
+    rest = [Line(line.x[after], line.y[after]) for steps, line in zip(own, lines, strict=True)
+            if (after := steps >= last).sum() > 1]  # fmt: skip
+    return x, values, rest

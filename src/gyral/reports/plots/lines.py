@@ -1,60 +1,35 @@
-"""The measure of rows over numbers: groups of test examples, such as by their length, or the columns of a sweep."""
+"""The measure of rows over numbers: groups of test examples, such as by their length, or the values of an option."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from gyral.config.roles import key_of
 from gyral.core.errors import OptionError
-from gyral.plotting.layout import clip_band, finish, fits_log, label_outer, make_grid, set_limits
-from gyral.plotting.style import BASELINE, GUESS, SMALL, add_legend, cell_styles, line_style, without_formulas
-from gyral.reports.numbers import Numbers
-from gyral.reports.plots.curves import baselines, informed_guesses
-from gyral.reports.plots.metrics import bounds_of, metric_label
+from gyral.plotting.layout import fits_log, spread
+from gyral.plotting.style import SMALL, cell_styles, line_style, without_formulas
+from gyral.reports.frame import Frame
 from gyral.reports.plots.options import Options
-from gyral.reports.rows import Row, columns_of, in_column, name_rows
+from gyral.reports.plots.panels import THIN, Line, Panel, Points, Series, draw_panels, legend_of, measure_of, references
+from gyral.reports.rows import Row, name_rows
 from gyral.reports.tables.columns import varied_numbers
 from gyral.reports.tables.lines_table import published_groups
-from gyral.reports.tables.sections import Section
 from gyral.runs.names import describe_option
 from gyral.runs.run_record import RunRecord, select
 
 GRAY = "#8a8a8a"  # of rows that are published only
 PUBLISHED: dict[str, Any] = {"linestyle": (0, (1.5, 1.5)), "markerfacecolor": "white", "linewidth": 0.9}
-THIN = 0.7  # points, the width of lines of single runs
-BAND = 0.2  # opacity
 MOST_TICKS, LONGEST_TICK = 8, 8  # places on the x axis with a tick each, and the signs of its label
+Numbers = list[tuple[RunRecord, float, float]]  # runs, each with its place on the x axis and its value
 
 
-@dataclass(frozen=True)
-class Lines:
-    """The lines of a section.
-
-    Attributes:
-        section: the section.
-        label: the label of the x axis.
-        x: (n,) places on the x axis, in increasing order.
-        rows: for each row of the section, its values (seeds, n), NaN where one is missing.
-        published: for each row, its published values by place.
-        records: the runs at each place; empty if the places are groups of test examples of the same runs.
-    """
-
-    section: Section
-    label: str
-    x: np.ndarray
-    rows: list[np.ndarray]
-    published: list[dict[int, float]]
-    records: list[list[RunRecord]] = field(default_factory=list)
-
-
-def draw_groups(sections: Sequence[Section], options: Options) -> Figure:
-    """Draw the measure of each row over the number of the group, with a panel for each section.
+def draw_groups(frames: Sequence[Frame], options: Options) -> Figure:
+    """Draw the measure of each row over the number of the group, with a panel for each frame.
 
     Published values are dotted lines with hollow marks: in the color of the row, or gray for rows that are published
     only.
@@ -62,97 +37,112 @@ def draw_groups(sections: Sequence[Section], options: Options) -> Figure:
     Raises:
         OptionError: no run has logged the measure of a group.
     """
-    lines = []
-    for section in sections:
-        groups = Numbers(section.rows, section.sweep).groups(f"test/{section.measure}")
-        if groups:
-            unit = groups[0].partition(" ")[2]
-            published = [published_groups(row, section.measure) for row in section.rows]
-            places = {group: float(group.partition(" ")[0]) for group in groups}
-            lines.append(_read(section, f"number of {unit}", places, published))
-    if not lines:
+    panels, trained = [], []
+    for frame in frames:
+        places = {group: float(group.partition(" ")[0]) for group in frame.groups(f"test/{frame.measure}")}
+        if places:
+            label = f"number of {next(iter(places)).partition(' ')[2]}"
+            panels.append(_panel(frame, label, places.values(), _in_columns(frame, places), with_published=True))
+            trained.append(frame.sweep.trained if frame.sweep else None)
+    if not panels:
         reason = "needs results by groups, such as test/accuracy_7_operators; no run has any"
         raise OptionError("plot", "groups", reason)
-    return _draw(lines, options, integer_x=True)
+    figure = _draw(panels, options, integer_x=True)
+    for axes, panel, number in zip(figure.axes, panels, trained, strict=True):
+        if number is not None:  # a line at the right of the groups that training examples are of
+            axes.axvline(number + 0.5, color="black", linewidth=0.6, linestyle=(0, (4, 3)), zorder=1)
+            text, place = f"trained on ≤ {number} {panel.x.removeprefix('number of ')}", axes.get_xaxis_transform()
+            axes.text(number + 0.4, 0.03, text, transform=place, ha="right", fontsize=SMALL)
+    return figure
 
 
-def draw_columns(sections: Sequence[Section], options: Options) -> Figure:
-    """Draw the measure of each row over the numbers of an option, with a panel for each section.
+def draw_columns(frames: Sequence[Frame], options: Options) -> Figure:
+    """Draw the measure of each row over the numbers of an option, with a panel for each frame.
 
     The option is `options.x` or, of a table, the one of its columns, and of other runs, the one that they vary.
 
     Raises:
         OptionError: no sweep has columns that are numbers, and the runs do not vary an option, or vary several.
     """
-    lines = [found for section in sections if (found := _columns_of(section, options.x)) is not None]
-    if not lines:
+    panels = [panel for frame in frames if (panel := _over_option(frame, options.x)) is not None]
+    if not panels:
         given, reason = ("x", options.x) if options.x else ("plot", "columns"), "needs runs that differ in an option"
         raise OptionError(*given, f"{reason} whose values are numbers, such as optimizer.lr=0.001,0.01")
-    if not options.log and all(fits_log(own.x) for own in lines):
+    if not options.log and all(fits_log(np.array(panel.reach)) for panel in panels):
         options = replace(options, log="x")
-    return _draw(lines, options, integer_x=False)
+    figure = _draw(panels, options, integer_x=False)
+    for axes, panel in zip(figure.axes, panels, strict=True):
+        _set_ticks(axes, panel.reach)
+    return figure
 
 
-def _columns_of(section: Section, key: str) -> Lines | None:
-    """Return the lines of a section over the values of an option; None if its runs do not vary one.
+def _draw(panels: Sequence[Panel], options: Options, *, integer_x: bool) -> Figure:
+    if len(panels) == 1:
+        panels = [replace(panels[0], title="")]
+    draw = partial(draw_line, singly=options.seeds == "all")
+    return draw_panels(panels, legend_of(panels), draw, options, integer_x=integer_x)
+
+
+def _in_columns(frame: Frame, places: Mapping[str, float]) -> list[tuple[Row, Numbers]]:
+    """Return each row with its numbers in columns that have a place."""
+    metric = f"test/{frame.measure}"
+    return [
+        (row, [(run, place, value) for column, place in places.items()
+               for run, value in frame.of(row.records, metric, column) if value is not None])
+        for row in frame.rows
+    ]  # fmt: skip
+
+
+def _over_option(frame: Frame, key: str) -> Panel | None:
+    """Return the panel of a frame over the values of an option; None if its runs do not vary one.
 
     Args:
-        section: the section.
+        frame: the frame.
         key: the key of the option; "" for that of the columns of a table, or the only one that runs vary.
 
     Raises:
         OptionError: the key is "", and the runs vary several options.
     """
-    sweep = section.sweep
+    sweep = frame.sweep
     if sweep and key in ("", sweep.column):
-        columns = columns_of(sweep, section.rows)
-        numbers = {column: number for column in columns if (number := _number(column)) is not None}
-        if numbers:
-            places = dict(sorted(numbers.items(), key=lambda pair: pair[1]))
-            found = _read(section, option_name(sweep.column or ""), places, [{} for _ in section.rows])
-            records = [[run for row in section.rows for run in in_column(sweep, row, column)] for column in places]
-            return replace(found, records=records)
-    varied = varied_numbers(section.records)
+        found = {column: number for column in frame.columns if (number := _number(column)) is not None}
+        places = dict(sorted(found.items(), key=lambda pair: pair[1]))
+        if places:
+            rows, label = _in_columns(frame, places), option_name(sweep.column or "")
+            return _panel(frame, label, places.values(), rows, lambda run: places.get(frame.column_of(run)))
+    varied = varied_numbers(frame.records)
     if not key and len(varied) > 1:
         raise OptionError("x", "<nothing>", f"must be one of {', '.join(varied)}, which the runs vary")
     key = key or next(iter(varied), "")
-    return _lines_over(section, key) if key in varied else None
+    if key not in varied:
+        return None
+
+    def place_of(run: RunRecord) -> float:
+        return float(select(run.config, key))
+
+    scale, metric = frame.main.scale if frame.main else 1, f"test/{frame.measure}"
+    rows = [
+        (row, [(run, place_of(run), scale * run.metrics[metric]) for run in row.records if metric in run.metrics])
+        for row in _rows_without(frame, key)
+    ]
+    return _panel(frame, option_name(key), {place_of(run) for row, _ in rows for run in row.records}, rows, place_of)
 
 
-def _lines_over(section: Section, key: str) -> Lines:
-    """Return lines over the values of an option: one for the rows that differ in nothing else."""
-    same: dict[tuple[str, ...], list[RunRecord]] = {}
-    first: dict[tuple[str, ...], Row] = {}
-    for row in section.rows:
+def _rows_without(frame: Frame, key: str) -> list[Row]:
+    """Return a row for the runs that differ in nothing but an option."""
+    same: dict[tuple[str, ...], tuple[Row, list[RunRecord]]] = {}
+    for row in frame.rows:
         for record in row.records:
-            column = section.sweep.column_of(record) if section.sweep else ""
-            setting = (row.experiment, column, *(o for o in row.setting if key_of(o) != key))
-            same.setdefault(setting, []).append(record)
-            first.setdefault(setting, row)
-    own = [replace(first[setting], records=records, others=[], trials=[]) for setting, records in same.items()]
-    if section.sweep:
-        heads = [section.sweep.head(setting[1]) if setting[1] else "" for setting in same]
-        labels = ["\n".join(line for line in row.label.split("\n") if key_of(line) != key) for row in own]
-        names = [f"{label}\n{head}".strip() if head else label for label, head in zip(labels, heads, strict=True)]
-    else:
-        names = name_rows(own, without=(key,))
-    rows = [replace(row, label=name) for row, name in zip(own, names, strict=True)]
-    places = sorted({float(select(record.config, key)) for row in rows for record in row.records})
-    main = section.main
-    values = []
-    records: list[list[RunRecord]] = [[] for _ in places]
-    for row in rows:
-        seeds = sorted({record.seed for record in row.records if record.results})
-        table = np.full((len(seeds), len(places)), np.nan)
-        for record in row.records:
-            place = places.index(float(select(record.config, key)))
-            records[place].append(record)
-            value = record.metrics.get(f"test/{section.measure}")
-            if value is not None:
-                table[seeds.index(record.seed), place] = value * (main.scale if main else 1)
-        values.append(table)
-    own_section = replace(section, rows=rows)
-    return Lines(own_section, option_name(key), np.array(places), values, [{} for _ in rows], records)
+            setting = (row.experiment, frame.column_of(record), *(o for o in row.setting if key_of(o) != key))
+            same.setdefault(setting, (row, []))[1].append(record)
+    rows = [replace(first, records=records, others=[], trials=[]) for first, records in same.values()]
+    if not frame.sweep:
+        return [replace(row, label=name) for row, name in zip(rows, name_rows(rows, without=(key,)), strict=True)]
+    heads = [frame.sweep.head(setting[1]) if setting[1] else "" for setting in same]
+    labels = ["\n".join(line for line in row.label.split("\n") if key_of(line) != key) for row in rows]
+    return [
+        replace(row, label=f"{label}\n{head}".strip()) for row, label, head in zip(rows, labels, heads, strict=True)
+    ]
 
 
 def option_name(key: str) -> str:
@@ -167,43 +157,79 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _read(section: Section, label: str, places: dict[str, float], published: list[dict[int, float]]) -> Lines:
-    """Return the lines of a section over columns, each of which has a place on the x axis."""
-    numbers = Numbers(section.rows, section.sweep)
-    rows = []
-    for row in section.rows:
-        seeds = sorted({record.seed for record in row.records if record.results})
-        values = np.full((len(seeds), len(places)), np.nan)
-        for place, column in enumerate(places):
-            for record, value in numbers.of(row.records, f"test/{section.measure}", column):
-                if value is not None:
-                    values[seeds.index(record.seed), place] = value
-        rows.append(values)
-    return Lines(section, label, np.array([*places.values()]), rows, published)
+def _panel(
+    frame: Frame,
+    label: str,
+    places: Iterable[float],
+    rows: Sequence[tuple[Row, Numbers]],
+    place_of: Callable[[RunRecord], float | None] | None = None,
+    with_published: bool = False,
+) -> Panel:
+    """Return the panel of rows over places on the x axis.
 
-
-def _draw(lines: Sequence[Lines], options: Options, *, integer_x: bool) -> Figure:
-    """Draw a panel for each section.
-
-    A line is the mean over seeds with a band, or with seeds=all there is a line for each seed.
+    Args:
+        frame: the frame.
+        label: the label of the axis.
+        places: the places.
+        rows: rows with their numbers.
+        place_of: returns the place of a run, at which a simple predictor is compared with it; None for no comparison.
+        with_published: whether rows have published values by place.
     """
-    figure, axes = make_grid(len(lines), options.width, share_x=False, share_y=False)
-    handles: dict[str, Line2D] = {}
-    for one, own in zip(axes, lines, strict=True):
-        if len(lines) > 1:
-            one.set_title(without_formulas(own.section.title))
-        handles |= _draw_section(one, own, options)
-    measures = [metric_label(f"test/{own.section.measure}", own.section.records) for own in lines]
-    label_outer(axes, [own.label for own in lines], measures)
-    add_legend(figure, list(handles.values()), [without_formulas(label) for label in handles])
-    finish(axes, integer_x=integer_x)
-    for one, own in zip(axes, lines, strict=True):
-        if own.records:
-            _set_ticks(one, own.x)
-    return figure
+    metric, series, gray = f"test/{frame.measure}", [], 0
+    looks = cell_styles([row.records[0].cell if row.records else row.name for row, _ in rows])
+    for (row, numbers), look in zip(rows, looks, strict=True):
+        name = without_formulas(row.label.replace("\n", ", "))
+        by_seed: dict[str, dict[float, float]] = {}
+        for run, place, value in numbers:
+            by_seed.setdefault(run.seed, {})[place] = value
+        lines = [_line(by_seed[seed]) for seed in sorted(by_seed)]
+        series.append(Series(name, {**look, "gid": "row"}, row.records, lines=lines))
+        if with_published and (published := published_groups(row, frame.measure)):
+            if frame.sweep and not frame.sweep.trains(row.experiment):
+                look = {**line_style(gray), "color": GRAY, "markersize": 3, "zorder": 1.8}
+                gray += 1
+            name = without_formulas(f"{row.label.splitlines()[0]}, published")
+            series.append(Series(name, {**look, **PUBLISHED, "gid": "published"}, lines=[_line(published)]))
+    found: dict[str, dict[float, Series]] = {}
+    runs = [(place_of(run), run) for row, _ in rows for run in row.records] if place_of else []
+    for place in sorted(places) if runs else ():
+        for one in references(metric, [run for own, run in runs if own == place]):
+            found.setdefault(one.label, {})[place] = one
+    for same in found.values():  # an option of the task may change them from place to place
+        values = {place: one.lines[0].y[0] for place, one in same.items()}
+        first, changes = next(iter(same.values())), len({f"{value:.3g}" for value in values.values()}) > 1
+        series.append(replace(first, lines=[_line(values)]) if changes else first)
+    measure = measure_of(metric, frame.records)
+    return Panel(without_formulas(frame.title), series, metric, measure, label, sorted(places))
 
 
-def _set_ticks(axes: Axes, places: np.ndarray) -> None:
+def _line(values: Mapping[Any, float]) -> Line:
+    """Return a line of values by place."""
+    places = sorted(values)
+    return Line(np.array(places, dtype=float), np.array([values[place] for place in places]))
+
+
+def draw_line(axes: Axes, series: Series, panel: Panel, singly: bool = False) -> Iterator[Points]:
+    """Draw the mean of a row with its band, or `singly` each seed, and yield the points that axes have to contain."""
+    x = np.unique(np.concatenate([line.x for line in series.lines]))
+    values = np.full((len(series.lines), len(x)), np.nan)
+    for own, line in zip(values, series.lines, strict=True):
+        own[np.searchsorted(x, line.x)] = line.y
+    if singly:
+        for own in values:
+            axes.plot(x, own, **{**series.look, "linewidth": THIN})
+        yield np.empty(0), values[np.isfinite(values)]
+        return
+    mean, low, high = spread(values, panel.bounds)
+    axes.plot(x, mean, **series.look)
+    yield x, mean
+    if (high > low).any():
+        axes.fill_between(x, low, high, color=series.look["color"], alpha=0.2, linewidth=0)
+        yield x, low
+        yield x, high
+
+
+def _set_ticks(axes: Axes, places: Sequence[float]) -> None:
     """Put a tick at each place on the x axis, in decimal notation, if there are few and their labels have room."""
     texts = [np.format_float_positional(place, trim="-") for place in places]
     if len(places) > MOST_TICKS or max(map(len, texts)) > LONGEST_TICK:
@@ -216,83 +242,3 @@ def _set_ticks(axes: Axes, places: np.ndarray) -> None:
         axes.set_xticks(places, texts)
         axes.minorticks_off()
         axes.yaxis.set_tick_params(which="minor", left=True)
-
-
-def _draw_section(axes: Axes, lines: Lines, options: Options) -> dict[str, Line2D]:
-    """Draw the rows of a section, and return the handles of a legend by their labels."""
-    handles: dict[str, Line2D] = {}
-    reach: list[float] = []
-    references, sweep, main = 0, lines.section.sweep, lines.section.main
-    cells = [row.records[0].cell if row.records else row.name for row in lines.section.rows]
-    looks = cell_styles(cells)
-    for row, values, published, look in zip(lines.section.rows, lines.rows, lines.published, looks, strict=True):
-        measured = np.isfinite(values).any(axis=0)
-        if measured.any():
-            reach += _draw_row(axes, lines.x[measured], values[:, measured], look, options, bounds_of(main))
-            handles[row.label.replace("\n", ", ")] = Line2D([], [], **look)
-        if published:
-            if sweep and not sweep.trains(row.experiment):
-                look = {**line_style(references), "color": GRAY, "markersize": 3, "zorder": 1.8}
-                references += 1
-            axes.plot(list(published), list(published.values()), gid="published", **{**look, **PUBLISHED})
-            reach += published.values()
-            handles[f"{row.label.splitlines()[0]}, published"] = Line2D([], [], **{**look, **PUBLISHED})
-    for (gid, label), (scores, look) in _references(lines).items():
-        if len({f"{score:.3g}" for score in scores.values()}) == 1:
-            axes.axhline(next(iter(scores.values())), gid=gid, **look)
-        else:
-            axes.plot([*scores], [*scores.values()], gid=gid, **look)
-        reach += scores.values()
-        handles[label] = Line2D([], [], **look)
-    if sweep and sweep.trained is not None:
-        _mark_trained(axes, sweep.trained, lines.label.removeprefix("number of "))
-    x = np.array([*lines.x, *chain.from_iterable(lines.published)])
-    set_limits(axes, "x", x, log="x" in options.log, bounds=None)
-    set_limits(axes, "y", np.array(reach), log="y" in options.log, bounds=bounds_of(main))
-    return handles
-
-
-def _references(lines: Lines) -> dict[tuple[str, str], tuple[dict[float, float], dict[str, Any]]]:
-    """Return the scores by place of the best predictor without memory and of informed guesses, and their styles.
-
-    An option of the task may change them from place to place.
-    """
-    metric = f"test/{lines.section.measure}"
-    found: dict[tuple[str, str], tuple[dict[float, float], dict[str, Any]]] = {}
-    for place, records in zip(lines.x, lines.records, strict=False):
-        scores = [(("baseline", "memoryless baseline"), value, BASELINE) for value in baselines(records, metric)]
-        scores += [(("guess", label), value, GUESS) for label, value in informed_guesses(records, metric)]
-        for name, value, look in scores:
-            found.setdefault(name, ({}, look))[0][float(place)] = value
-    return found
-
-
-def _draw_row(
-    axes: Axes,
-    x: np.ndarray,
-    values: np.ndarray,
-    look: dict[str, Any],
-    options: Options,
-    bounds: tuple[float, float] | None,
-) -> list[float]:
-    """Draw the values (seeds, x) of a row, NaN where one is missing, and return the values for the axis limits."""
-    if options.seeds == "all":
-        for own in values:
-            axes.plot(x, own, gid="row", **{**look, "linewidth": THIN})
-        return [*values[np.isfinite(values)]]
-    mean = np.nanmean(values, axis=0)
-    axes.plot(x, mean, gid="row", **look)
-    if len(values) == 1:
-        return [*mean]
-    counts = np.isfinite(values).sum(axis=0)
-    spread = np.sqrt(np.nansum((values - mean) ** 2, axis=0) / np.maximum(counts - 1, 1))
-    low, high = clip_band(mean - spread, mean + spread, [values[np.isfinite(values)]], bounds)
-    axes.fill_between(x, low, high, color=look["color"], alpha=BAND, linewidth=0)
-    return [*low, *high]
-
-
-def _mark_trained(axes: Axes, number: int, unit: str) -> None:
-    """Draw a line at the right of the groups that training examples are of."""
-    axes.axvline(number + 0.5, color="black", linewidth=0.6, linestyle=(0, (4, 3)), zorder=1)
-    text = f"trained on ≤ {number} {unit}"
-    axes.text(number + 0.4, 0.03, text, transform=axes.get_xaxis_transform(), ha="right", fontsize=SMALL)

@@ -42,25 +42,18 @@ class Options:
         Raises:
             OptionError: A value is not allowed, or not for this plot.
         """
-        given = {"x": x, "log": log, "width": width, "seeds": seeds}
-        allowed = {"log": LOGARITHMIC, "width": tuple(WIDTHS), "seeds": SEEDS}
         kind = check_choice("plot", plot or cls.plot, PLOTS)
-        if kind == "curves":
-            allowed["x"] = AXES
-        elif kind == "columns":
-            given["x"] = str(x or "")
-        elif x is not None:
+        if x is not None and kind not in ("curves", "columns"):
             raise OptionError("x", x, f"is an option of plot=curves and plot=columns, not of plot={kind}")
-        chosen = {
-            name: check_choice(name, value, allowed[name]) if name in allowed else value
-            for name, value in given.items()
-            if value is not None
-        }
-        options = cls(kind, y=None if y is None else str(y), **chosen)
-        if options.plot == "losses" and (y or log) is not None:
+        allowed = {"x": AXES, "log": LOGARITHMIC, "width": tuple(WIDTHS), "seeds": SEEDS}
+        given = {"x": x if kind == "curves" else None, "log": log, "width": width, "seeds": seeds}
+        chosen = {name: check_choice(name, value, allowed[name]) for name, value in given.items() if value is not None}
+        if kind == "columns":
+            chosen["x"] = str(x or "")
+        if kind == "losses" and (y or log) is not None:
             raise OptionError("y" if y else "log", y or log, "is fixed with plot=losses")
-        if options.plot == "bars" and log is not None:
+        if kind == "bars" and log is not None:
             raise OptionError("log", log, "is not possible with plot=bars: a bar begins at 0")
-        if options.plot != "curves" and seeds == "range":
-            raise OptionError("seeds", seeds, f"must be deviation or all with plot={options.plot}")
-        return options
+        if kind != "curves" and seeds == "range":
+            raise OptionError("seeds", seeds, f"must be deviation or all with plot={kind}")
+        return cls(kind, y=None if y is None else str(y), **chosen)

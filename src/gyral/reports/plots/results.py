@@ -1,8 +1,8 @@
 """The results of runs as bars, or over the number of parameters. Imports no torch."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import fmean
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,94 +12,56 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gyral.core.errors import OptionError
-from gyral.core.measures import Measure, main_measure
-from gyral.plotting.layout import clip_band, finish, label_outer, make_grid, set_limits, shared
-from gyral.plotting.style import BASELINE, GUESS, SMALL, add_legend
-from gyral.reports.plots.curves import draw_baseline, guess_labels
-from gyral.reports.plots.metrics import bounds_of, measure_of, metric_label
+from gyral.core.measures import main_measure
+from gyral.plotting.layout import finish, label_outer, make_grid, set_limits, shared, spread
+from gyral.plotting.style import SMALL, add_legend
 from gyral.reports.plots.options import Options
-from gyral.reports.plots.panels import Panel, row_looks
-from gyral.reports.tables.entries import standard_deviation
-from gyral.runs.run_record import RunRecord, measures_of
+from gyral.reports.plots.panels import (
+    Line,
+    Panel,
+    Points,
+    Series,
+    draw_fixed,
+    draw_panels,
+    legend_of,
+    measure_of,
+    references,
+)
+from gyral.runs.run_record import measures_of
 
 ANY_ROW = "#bbbbbb"  # in a legend, of what stands for bars of all colors
 ROW_HEIGHT = 0.21  # inches of a bar with its distance to the next one
 ERROR_BAR: dict[str, Any] = {"elinewidth": 0.9, "capsize": 2, "capthick": 0.9}
-HOLLOW: dict[str, Any] = {"linestyle": "", "markerfacecolor": "white", "markeredgewidth": 1}
+HOLLOW: dict[str, Any] = {"linestyle": "", "markerfacecolor": "white", "markeredgewidth": 1, "gid": "published"}
 PUBLISHED_BAR: dict[str, Any] = {"marker": "D", "color": "black", **HOLLOW}
 SEED_DOT: dict[str, Any] = {"linestyle": "", "marker": ".", "color": "black", "markersize": 3}
 
 
-@dataclass(frozen=True)
-class Result:
-    """A metric of a row's finished runs.
-
-    Attributes:
-        label: the name of the row.
-        values: the value of each finished run, as printed.
-        parameters: the number of parameters of each finished run.
-        published: the published value.
-        point: the published pair of the number of parameters and the value.
-    """
-
-    label: str
-    values: list[float]
-    parameters: list[float]
-    published: float | None
-    point: tuple[float, float] | None
-
-    @property
-    def mean(self) -> float:
-        return fmean(self.values) if self.values else np.nan
-
-    @property
-    def deviation(self) -> float:
-        return standard_deviation(self.values) if len(self.values) > 1 else 0.0
-
-    def ends(self, bounds: tuple[float, float] | None) -> tuple[float, float]:
-        """Return the ends of the error bar: one standard deviation from the mean, but not beyond possible values."""
-        low, high = np.array([self.mean - self.deviation]), np.array([self.mean + self.deviation])
-        (low,), (high,) = clip_band(low, high, [np.array(self.values)], bounds)
-        return float(low), float(high)
-
-
-def default_result(records: Sequence[RunRecord]) -> str:
-    """Return the main measure of runs on the test split."""
-    return f"test/{main_measure(measures_of(records).values(), result_names(records)).name}"
-
-
-def result_names(records: Sequence[RunRecord]) -> list[str]:
-    """Return the names of the results that plots can show."""
-    names = {name for record in records for name in record.metrics if name.startswith("test/")}
-    return sorted(names - {"test/baseline"})
-
-
-def read_results(panels: Sequence[Panel], options: Options) -> tuple[list[str], list[list[Result]]]:
-    """Return the metric of each panel, and the results of its rows.
+def read_results(panels: Sequence[Panel], options: Options) -> list[Panel]:
+    """Return panels with the results of their rows over their numbers of parameters.
 
     Raises:
         OptionError: No run is done, or none has the metric.
     """
-    records = [record for panel in panels for record in panel.records]
-    if not any(record.results for record in records):
+    names = {name for panel in panels for record in panel.records for name in record.metrics}
+    if not names:
         raise OptionError("plot", options.plot, "needs runs that are DONE, and no run is")
-    metrics = [options.y or default_result(panel.records) for panel in panels]
-    for metric in metrics:
-        if metric not in result_names(records):
-            raise OptionError("y", metric, f"no run has this result; available: {', '.join(result_names(records))}")
-    return metrics, [_results_of(panel, metric) for panel, metric in zip(panels, metrics, strict=True)]
-
-
-def _results_of(panel: Panel, metric: str) -> list[Result]:
-    scale, name = measure_of(metric, panel.records).scale, metric.rpartition("/")[2]
-    results = []
-    for series in panel.series:
-        done = [record.metrics for record in series.records if metric in record.metrics]
-        published, size = series.published.get(name), series.published.get("parameters")
-        point = None if published is None or size is None else (size, published)
-        values, sizes = [scale * found[metric] for found in done], [found["parameters"] for found in done]
-        results.append(Result(series.label, values, sizes, published, point))
-    return results
+    available, found = sorted(name for name in names - {"test/baseline"} if name.startswith("test/")), []
+    for panel in panels:
+        tested = {name for record in panel.records for name in record.metrics if name in available}
+        metric = options.y or f"test/{main_measure(measures_of(panel.records).values(), tested).name}"
+        if metric not in available:
+            raise OptionError("y", metric, f"no run has this result; available: {', '.join(available)}")
+        panel = replace(panel, metric=metric, measure=measure_of(metric, panel.records), x="parameters")
+        series = [
+            replace(one, lines=[
+                Line(np.array([run.metrics["parameters"]]), np.array([panel.measure.scale * run.metrics[metric]]))
+                for run in one.records if metric in run.metrics
+            ])
+            for one in panel.series
+        ]  # fmt: skip
+        found.append(replace(panel, series=[*series, *references(metric, panel.records)]))
+    return found
 
 
 def draw_bars(panels: Sequence[Panel], options: Options) -> Figure:
@@ -110,59 +72,66 @@ def draw_bars(panels: Sequence[Panel], options: Options) -> Figure:
     Raises:
         OptionError: No run is done, or none has the metric.
     """
-    metrics, results = read_results(panels, options)
-    names = [[result.label for result in own] for own in results]
-    same = len(set(metrics)) == 1
-    height = ROW_HEIGHT * max(map(len, names)) + 0.1
-    same_rows, looks = all(own == names[0] for own in names), row_looks(panels)
-    figure, axes = make_grid(len(panels), options.width, height=height, share_x=same, share_y=same_rows)
-    reach = []
-    for one, panel, metric, own in zip(axes, panels, metrics, results, strict=True):
+    return bars_of(read_results(panels, options), options)
+
+
+def bars_of(panels: Sequence[Panel], options: Options) -> Figure:
+    """Draw the results of panels as bars, see `draw_bars`."""
+    rows = [[series for series in panel.series if series.is_row] for panel in panels]
+    names = [[series.label for series in own] for own in rows]
+    published = [[series.published.get(panel.measure.name) for series in own]
+                 for panel, own in zip(panels, rows, strict=True)]  # fmt: skip
+    same, height = len({panel.metric for panel in panels}) == 1, ROW_HEIGHT * max(map(len, names)) + 0.1
+    share_y = all(own == names[0] for own in names)
+    figure, axes = make_grid(len(panels), options.width, height=height, share_x=same, share_y=share_y)
+    reach: list[list[float]] = []
+    for one, panel, own, values in zip(axes, panels, rows, published, strict=True):
+        reach.append([0.0])
+        for place, (series, value) in enumerate(zip(own, values, strict=True)):
+            reach[-1] += _draw_bar(one, place, series, panel, options)
+            if value is not None:
+                one.plot(value, place, zorder=3, **PUBLISHED_BAR)
+                reach[-1].append(value)
+        others = [series for series in panel.series if not series.is_row]
+        reach[-1] += [y[0] for series in others for _, y in draw_fixed(one, series, vertical=True)]
+    for one, panel, labels, points in zip(axes, panels, names, shared(reach, same), strict=True):
         one.set_title(panel.title)
-        reach.append(_draw_panel_of_bars(one, own, looks, measure_of(metric, panel.records), options))
-        reach[-1] += draw_baseline(one, panel.records, metric, vertical=True)
-        one.set_yticks(range(len(own)), [result.label for result in own])
+        one.set_yticks(range(len(labels)), labels)
         one.tick_params(axis="y", length=0)
         one.grid(visible=False, axis="y")
-    for one, panel, metric, values, shown in zip(axes, panels, metrics, shared(reach, same), names, strict=True):
-        set_limits(one, "x", np.append(0.0, values), log=False, bounds=bounds_of(measure_of(metric, panel.records)))
-        one.set_xlim(left=0 if min(values) >= 0 else None)
-        one.set_ylim(len(shown) - 0.5, -0.5)
-    labels = [metric_label(metric, panel.records) for metric, panel in zip(metrics, panels, strict=True)]
-    label_outer(axes, labels, [""] * len(panels))
-    is_published = any(result.published is not None for own in results for result in own)
+        set_limits(one, "x", points, log=False, bounds=panel.bounds)
+        one.set_xlim(left=0 if points.min() >= 0 else None)
+        one.set_ylim(len(labels) - 0.5, -0.5)
+    label_outer(axes, [panel.label for panel in panels], [""] * len(panels))
+    is_published = any(value is not None for own in published for value in own)
     handles: dict[str, Any] = {"bar: this code": Patch(color=ANY_ROW)} if is_published else {}
     if options.seeds == "all":
         handles["one seed"] = Line2D([], [], **SEED_DOT)
     if is_published:
         handles["published"] = Line2D([], [], **PUBLISHED_BAR)
-    _finish(figure, axes, handles, guess_labels(panels, metrics), integer_x=False)
+    fixed = [replace(panel, series=[one for one in panel.series if not one.is_row]) for panel in panels]
+    handles |= legend_of(fixed)
+    add_legend(figure, list(handles.values()), list(handles))
+    finish(axes, integer_x=False, y_is_numeric=False)
     return figure
 
 
-def _draw_panel_of_bars(
-    axes: Axes, results: list[Result], looks: dict[str, dict[str, Any]], measure: Measure, options: Options
-) -> list[float]:
-    """Draw the bars of a panel, and return the values that its axis has to contain."""
-    reach, digits = [0.0], measure.digits
-    for place, result in enumerate(results):
-        if result.values:
-            ends = result.ends(bounds_of(measure))
-            axes.barh(place, result.mean, color=looks[result.label]["color"], height=0.62)
-            if result.deviation:
-                error = np.abs(np.subtract(ends, result.mean))[:, None]
-                axes.errorbar(result.mean, place, xerr=error, ecolor="black", fmt="none", **ERROR_BAR)
-            reach += ends
+def _draw_bar(axes: Axes, place: int, series: Series, panel: Panel, options: Options) -> list[float]:
+    """Draw the bar of a row, and return the values that the axis has to contain."""
+    reach, text, values = [], "–", np.array([line.y for line in series.lines])
+    if len(values):
+        (mean,), (low,), (high,) = spread(values, panel.bounds)
+        axes.barh(place, mean, color=series.look["color"], height=0.62)
+        if high > low:
+            axes.errorbar(mean, place, xerr=[[mean - low], [high - mean]], ecolor="black", fmt="none", **ERROR_BAR)
+        reach, text = [low, high], f"{mean:.{panel.measure.digits}f}"
+        if len(values) > 1:
+            text += f" ± {values.std(ddof=1):.{panel.measure.digits}f}"
         if options.seeds == "all":
-            axes.plot(result.values, [place] * len(result.values), **SEED_DOT)
-            reach += result.values
-        if result.published is not None:
-            axes.plot(result.published, place, zorder=3, **PUBLISHED_BAR)
-            reach.append(result.published)
-        text = f"{result.mean:.{digits}f}" if result.values else "–"
-        text += f" ± {result.deviation:.{digits}f}" if len(result.values) > 1 else ""
-        at_right = axes.get_yaxis_transform()
-        axes.text(1.02, place, text, transform=at_right, va="center", fontsize=SMALL, gid="number")
+            axes.plot(values[:, 0], [place] * len(values), **SEED_DOT)
+            reach += [*values[:, 0]]
+    at_right = axes.get_yaxis_transform()
+    axes.text(1.02, place, text, transform=at_right, va="center", fontsize=SMALL, gid="number")
     return reach
 
 
@@ -174,59 +143,35 @@ def draw_parameters(panels: Sequence[Panel], options: Options) -> Figure:
     Raises:
         OptionError: No run is done, or none has the metric; or a logarithmic axis has no positive value.
     """
-    metrics, results = read_results(panels, options)
-    shown = dict.fromkeys(result.label for own in results for result in own)
-    found = row_looks(panels)
-    looks = {label: {**found[label], "linestyle": "", "markersize": 5} for label in shown}
-    same = len(set(metrics)) == 1
-    figure, axes = make_grid(len(panels), options.width, share_x=same, share_y=same)
-    reach: list[tuple[list[float], list[float]]] = []
-    for one, panel, metric, own in zip(axes, panels, metrics, results, strict=True):
-        one.set_title(panel.title)
-        bounds = bounds_of(measure_of(metric, panel.records))
-        points = [point for result in own for point in _draw_point(one, result, looks[result.label], options, bounds)]
-        points += [(np.nan, value) for value in draw_baseline(one, panel.records, metric)]
-        reach.append(([x for x, _ in points], [y for _, y in points]))
-    for one, panel, metric, x, y in zip(
-        axes, panels, metrics, shared([x for x, _ in reach], same), shared([y for _, y in reach], same), strict=True
-    ):
-        set_limits(one, "x", x, log="x" in options.log, bounds=None)
-        set_limits(one, "y", y, log="y" in options.log, bounds=bounds_of(measure_of(metric, panel.records)))
-    ylabels = [metric_label(metric, panel.records) for metric, panel in zip(metrics, panels, strict=True)]
-    label_outer(axes, ["parameters"] * len(panels), ylabels)
-    drawn = dict.fromkeys(result.label for own in results for result in own if result.values or result.point)
-    handles: dict[str, Any] = {label: Line2D([], [], **looks[label]) for label in drawn}
-    if any(result.point for own in results for result in own):
-        handles["hollow: published"] = Line2D([], [], marker="o", color="black", **HOLLOW)
-    _finish(figure, axes, handles, guess_labels(panels, metrics), integer_x=True)
-    return figure
+    found = []
+    for panel in read_results(panels, options):
+        shown = []
+        for series in panel.series:
+            if not series.is_row:
+                shown.append(series)
+                continue
+            look = {**series.look, "linestyle": "", "markersize": 5}
+            shown.append(replace(series, look=look))
+            size, value = series.published.get("parameters"), series.published.get(panel.measure.name)
+            if size is not None and value is not None:
+                line = Line(np.array([size]), np.array([value]))
+                shown.append(Series(series.label, {**look, **HOLLOW}, lines=[line]))
+        found.append(replace(panel, series=shown))
+    is_published = any(series.look["gid"] == "published" for panel in found for series in panel.series)
+    extra = {"hollow: published": Line2D([], [], marker="o", color="black", **HOLLOW)} if is_published else {}
+    same = len({panel.metric for panel in found}) == 1
+    draw = partial(_draw_points, options=options)
+    return draw_panels(found, legend_of(found, extra), draw, options, share=same, integer_x=True)
 
 
-def _draw_point(
-    axes: Axes, result: Result, look: dict[str, Any], options: Options, bounds: tuple[float, float] | None
-) -> list[tuple[float, float]]:
-    """Draw a row, and return the points that the axes have to contain."""
-    reach: list[tuple[float, float]] = []
-    if result.values and options.seeds == "all":
-        axes.plot(result.parameters, result.values, gid="row", **look)
-        reach += zip(result.parameters, result.values, strict=True)
-    elif result.values:
-        size, ends = fmean(result.parameters), result.ends(bounds)
-        error = np.abs(np.subtract(ends, result.mean))[:, None] if result.deviation else None
-        axes.errorbar(size, result.mean, yerr=error, gid="row", **look, **ERROR_BAR)
-        reach += [(size, end) for end in ends]
-    if result.point:
-        axes.plot(*result.point, **{**look, **HOLLOW})
-        reach.append(result.point)
-    return reach
-
-
-def _finish(
-    figure: Figure, axes: Sequence[Axes], handles: dict[str, Any], guesses: Sequence[str], *, integer_x: bool
-) -> None:
-    """Add the legend, with the baseline if a panel has one and with the names of informed guesses, and the ticks."""
-    if any(line.get_gid() == "baseline" for one in axes for line in one.lines):
-        handles["memoryless baseline"] = Line2D([], [], **BASELINE)
-    handles |= {label: Line2D([], [], **GUESS) for label in guesses}
-    add_legend(figure, list(handles.values()), list(handles))
-    finish(axes, integer_x=integer_x, y_is_numeric=integer_x)
+def _draw_points(axes: Axes, series: Series, panel: Panel, options: Options) -> Iterator[Points]:
+    """Draw a row, and yield the points that the axes have to contain."""
+    x, values = np.concatenate([line.x for line in series.lines]), np.array([line.y for line in series.lines])
+    if options.seeds == "all":
+        axes.plot(x, values[:, 0], **series.look)
+        yield x, values[:, 0]
+    else:
+        (mean,), (low,), (high,) = spread(values, panel.bounds)
+        error = ([mean - low], [high - mean]) if high > low else None
+        axes.errorbar(x.mean(), mean, yerr=error, **series.look, **ERROR_BAR)
+        yield x.mean() * np.ones(2), np.array([low, high])

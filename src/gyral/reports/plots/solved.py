@@ -9,18 +9,16 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from gyral.core.errors import OptionError
 from gyral.plotting.layout import label_outer, make_grid, set_limits
 from gyral.plotting.sizes import WIDTHS
-from gyral.plotting.style import add_legend, cell_styles, without_formulas
+from gyral.plotting.style import add_legend, without_formulas
 from gyral.reports.catalogue import Sweep
-from gyral.reports.numbers import Numbers
+from gyral.reports.frame import Frame
 from gyral.reports.plots.options import Options
-from gyral.reports.rows import Row, columns_of, in_column
-from gyral.reports.tables.sections import Section
+from gyral.reports.plots.panels import Line, Panel, Series, legend_of, with_looks
 from gyral.reports.tables.solved_table import FACTORS, has_lengths, solved_count
 from gyral.runs.run_record import RunRecord
 
@@ -31,7 +29,7 @@ DARK = 0.55  # the shade from which on numbers are white
 NOT_RUN: dict[str, Any] = {"facecolor": "#eeeeee", "hatch": "////", "edgecolor": "#bdbdbd", "linewidth": 0}
 
 
-def draw_heatmap(sections: Sequence[Section], options: Options) -> Figure:
+def draw_heatmap(frames: Sequence[Frame], options: Options) -> Figure:
     """Draw the median of each row and column as a color and a number, for the main measure and the last further one.
 
     Numbers are those of the table; colors begin at chance. A number is bold if at least half of the runs are solved.
@@ -40,58 +38,46 @@ def draw_heatmap(sections: Sequence[Section], options: Options) -> Figure:
     Raises:
         OptionError: the table has another layout.
     """
-    sweep, rows, numbers = _solved_section(sections, options)
-    columns = columns_of(sweep, rows)
+    frame, sweep = _solved_frame(frames, options)
     measures = [sweep.main, *(sweep.measures[name] for name in sweep.also[-1:])]
-    values = {
-        (place, column, measure.name): [
-            value
-            for _, value in numbers.of(in_column(sweep, row, column), f"test/{measure.name}", column)
-            if value is not None
-        ]
-        for place, row in enumerate(rows)
-        for column in columns
-        for measure in measures
-    }
-
-    def rank(place: int) -> tuple[float, ...]:
-        of_row = [values[place, column, measure.name] for measure in measures for column in columns]
-        solved = sum(2 * solved_count(sweep, own) >= len(own) > 0 for own in of_row[: len(columns)])
-        return (-solved, -sum(median(own) for own in of_row if own))
-
-    order = [
-        place
-        for place in sorted(range(len(rows)), key=rank)
-        if any(values[place, c, measures[0].name] for c in columns)
-    ]
-    inches = WIDTHS[options.width]
-    figure = Figure(figsize=(inches, ROW * len(order) + 0.75), layout=ConstrainedLayoutEngine(w_pad=0.01, h_pad=0.02))
+    found = []  # for each row its rank, its name, and for each measure the runs and values of each column
+    for row in frame.rows:
+        runs = [frame.in_column(row, column) for column in frame.columns]
+        values = [[_values(frame, own, measure.name, column) for own, column in zip(runs, frame.columns, strict=True)]
+                  for measure in measures]  # fmt: skip
+        solved = sum(2 * solved_count(sweep, own) >= len(own) > 0 for own in values[0])
+        if any(values[0]):
+            total = sum(median(own) for of_measure in values for own in of_measure if own)
+            found.append(((-solved, -total), row.name, runs, values))
+    found.sort(key=lambda row: row[0])
+    size = WIDTHS[options.width], ROW * len(found) + 0.75
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.01, h_pad=0.02))
     grid = figure.subplots(1, len(measures), sharey=True, squeeze=False)
-    for axes, measure in zip(grid.flat, measures, strict=True):
+    heads = [sweep.head(column).replace("_", ", ") for column in frame.columns]
+    for index, (axes, measure) in enumerate(zip(grid.flat, measures, strict=True)):
         axes.set_title(measure.label.replace(" at ", "\nat ") + f" ({measure.unit})", fontsize=6.5)
-        axes.set_xticks(
-            range(len(columns)), [sweep.head(column).replace("_", ", ") for column in columns], fontsize=TINY
-        )
-        axes.set_yticks(range(len(order)), [without_formulas(rows[place].name) for place in order], fontsize=TINY)
+        axes.set_xticks(range(len(heads)), heads, fontsize=TINY)
+        axes.set_yticks(range(len(found)), [without_formulas(name) for _, name, *_ in found], fontsize=TINY)
         axes.tick_params(length=0, pad=1.5)
-        axes.set_xlim(-0.5, len(columns) - 0.5)
-        axes.set_ylim(len(order) - 0.5, -0.5)
+        axes.set(xlim=(-0.5, len(heads) - 0.5), ylim=(len(found) - 0.5, -0.5))
         axes.grid(visible=False)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        for y, place in enumerate(order):
-            for x, column in enumerate(columns):
-                floor = _floor(in_column(sweep, rows[place], column), measure.name)
-                _draw_cell(axes, x, y, values[place, column, measure.name], floor, sweep)
+        axes.spines[:].set_visible(False)
+        for y, (_, _, runs, values) in enumerate(found):
+            for x, own in enumerate(values[index]):
+                _draw_cell(axes, x, y, own, _floor(runs[x], measure.name), sweep)
     figure.legend(handles=[Patch(label="not run", **NOT_RUN)], loc="outside lower right", fontsize=TINY)
     return figure
 
 
+def _values(frame: Frame, runs: Sequence[RunRecord], measure: str, column: str) -> list[float]:
+    """Return the values of a measure that runs have in a column."""
+    return [value for _, value in frame.of(runs, f"test/{measure}", column) if value is not None]
+
+
 def _floor(records: Sequence[RunRecord], measure: str) -> float:
     """Return the value of a measure that a predictor without memory has, 0 if the runs do not say."""
-    found = [one for record in records[:1] for one in record.measures if one.floor_of == measure]
-    values = [one.value({f"test/{one.name}": records[0].metrics.get(f"test/{one.name}", 0.0)}) for one in found]
-    return values[0] or 0.0 if values else 0.0
+    found = [one.value(record.metrics) for record in records[:1] for one in record.measures if one.floor_of == measure]
+    return found[0] or 0.0 if found else 0.0
 
 
 def _draw_cell(axes: Axes, x: int, y: int, values: list[float], floor: float, sweep: Sweep) -> None:
@@ -101,65 +87,55 @@ def _draw_cell(axes: Axes, x: int, y: int, values: list[float], floor: float, sw
     value = median(values)
     shade = max(value - floor, 0.0) / (100 - floor)
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=SHADES(shade), edgecolor="white", linewidth=0.6))
-    is_solved = 2 * solved_count(sweep, values) >= len(values)
-    axes.text(
-        x,
-        y,
-        f"{value:.0f}",
-        ha="center",
-        va="center_baseline",
-        fontsize=TINY,
-        color="white" if shade >= DARK else "black",
-        fontweight="bold" if is_solved else "normal",
-        gid="number",
-    )
+    look: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": TINY, "gid": "number"}
+    look["fontweight"] = "bold" if 2 * solved_count(sweep, values) >= len(values) else "normal"
+    axes.text(x, y, f"{value:.0f}", color="white" if shade >= DARK else "black", **look)
 
 
-def draw_lengths(sections: Sequence[Section], options: Options) -> Figure:
+def draw_lengths(frames: Sequence[Frame], options: Options) -> Figure:
     """Draw the medians of the main measure over the length of the test, of rows that solve the column at one length.
 
     Raises:
         OptionError: the table has another layout, or no row solves a column.
     """
-    sweep, rows, numbers = _solved_section(sections, options)
-    measure = sweep.main
-    panels: dict[str, dict[int, tuple[list[int], list[float]]]] = {}
-    for column in columns_of(sweep, rows):
-        for place, row in enumerate(rows):
-            line: tuple[list[int], list[float]] = ([], [])
-            records = in_column(sweep, row, column)
-            for factor in FACTORS if has_lengths(records, measure) else ():
+    frame, sweep = _solved_frame(frames, options)
+    measure, panels = sweep.main, []
+    for column in frame.columns:
+        series = []
+        for row in frame.rows:
+            runs, medians = frame.in_column(row, column), {}
+            for factor in FACTORS if has_lengths(runs, measure) else ():
                 name = measure.name if factor == 1 else f"{measure.name}_{factor}x"
-                values = [value for _, value in numbers.of(records, f"test/{name}", column) if value is not None]
-                if values:
-                    line[0].append(factor * records[0].config["task"]["length"])
-                    line[1].append(median(values))
-            if line[1] and line[1][0] >= sweep.solved:
-                panels.setdefault(column, {})[place] = line
+                if values := _values(frame, runs, name, column):
+                    medians[factor * runs[0].config["task"]["length"]] = median(values)
+            if medians and next(iter(medians.values())) >= sweep.solved:
+                lines = [Line(np.array([*medians]), np.array([*medians.values()]))]
+                series.append(Series(without_formulas(row.name), {}, runs, lines=lines))
+        panels += [Panel(sweep.head(column).replace("_", ", "), series)] if series else []
     if not panels:
         reason = f"needs tests at several lengths, and a row whose median is at least {sweep.solved:g} %"
         raise OptionError("plot", options.plot, reason)
-    shown = sorted({place for own in panels.values() for place in own})
-    looks = dict(zip(shown, cell_styles([rows[place].records[0].cell for place in shown]), strict=True))
+    order = [without_formulas(row.name) for row in frame.rows]
+    everything = sorted((one for panel in panels for one in panel.series), key=lambda one: order.index(one.label))
+    [ordered, *panels] = with_looks([Panel("", everything), *panels])
     figure, grid = make_grid(len(panels), options.width, share_x=True, share_y=True)
-    for axes, (column, lines) in zip(grid, panels.items(), strict=True):
-        axes.set_title(sweep.head(column).replace("_", ", "))
+    for axes, panel in zip(grid, panels, strict=True):
+        axes.set_title(panel.title)
         axes.set_xscale("log", base=2)
-        for place, (x, y) in lines.items():
-            axes.plot(x, y, **looks[place])
-        ticks = sorted({length for x, _ in lines.values() for length in x})
+        for one in panel.series:
+            axes.plot(one.lines[0].x, one.lines[0].y, **one.look)
+        ticks = sorted({length for one in panel.series for length in one.lines[0].x})
         axes.set_xticks(ticks, [f"{tick}" for tick in ticks])
         axes.minorticks_off()
         set_limits(axes, "y", np.array([0.0, 100.0]), log=False, bounds=(0.0, 100.0))
     label_outer(grid, ["length"] * len(grid), [f"{measure.label} ({measure.unit})"] * len(grid))
-    handles = [Line2D([], [], **looks[place]) for place in shown]
-    add_legend(figure, handles, [without_formulas(rows[place].name) for place in shown])
+    legend = legend_of([ordered])
+    add_legend(figure, list(legend.values()), list(legend))
     return figure
 
 
-def _solved_section(sections: Sequence[Section], options: Options) -> tuple[Sweep, list[Row], Numbers]:
-    found = [(section.sweep, section.rows) for section in sections if section.sweep]
-    for sweep, rows in found:
-        if sweep.layout == "solved":
-            return sweep, rows, Numbers(rows, sweep)
+def _solved_frame(frames: Sequence[Frame], options: Options) -> tuple[Frame, Sweep]:
+    for frame in frames:
+        if frame.sweep and frame.sweep.layout == "solved":
+            return frame, frame.sweep
     raise OptionError("plot", options.plot, "needs runs of a table with the layout solved, such as sweep=atlas_small")
