@@ -212,13 +212,14 @@ def published(paper: dict[str, Any]) -> str:
 
 def rows_of(group: str, choice: str) -> dict[str, dict[str, Any]]:
     """Return what was published about the rows of tables that have a choice, by their names on the command line."""
-    from gyral.config.groups import generated_choices, load_table
+    from gyral.config.groups import generated_choices
+    from gyral.config.tables import load_table
 
     found = {}
     for experiment, file in generated_choices("experiment").items():
         table = load_table(file)
         row = experiment.removeprefix(f"{table.experiment}/")
-        if not row.startswith("_") and (table.protocol() | table.options(row)).get(group) == choice:
+        if not row.startswith("_") and table.options(row).get(group) == choice:
             found[experiment] = table.papers[experiment]
     return dict(sorted(found.items()))
 

@@ -17,15 +17,9 @@ from hydra.plugins.launcher import Launcher
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 
-from gyral.config.groups import (
-    CONFIG_PATH,
-    find_generated_choice,
-    generated_choices,
-    has_folder,
-    load_choice,
-    user_config_path,
-)
-from gyral.config.tables import GENERATED
+from gyral.config.groups import CONFIG_PATH, OF_CLASSES, find_generated_choice, generated_choices, load_choice
+from gyral.config.own_modules import user_config_path
+from gyral.config.roles import GENERATED
 
 
 class UserConfig(SearchPathPlugin):
@@ -85,10 +79,12 @@ class Choices(ConfigSource):
         )  # a job of SLURM or Ray gets it pickled, without the caches
 
     def is_group(self, config_path: str) -> bool:
-        return has_folder(*_split(config_path))
+        group, name = _split(config_path)
+        return group in (*GENERATED, *OF_CLASSES) and (not name or bool(self.list(config_path, None)))
 
     def is_config(self, config_path: str) -> bool:
-        return find_generated_choice(*_split(config_path)) is not None
+        group, name = _split(config_path)
+        return group in (*GENERATED, *OF_CLASSES) and find_generated_choice(group, name) is not None
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         group, name = _split(config_path)

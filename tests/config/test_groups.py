@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from gyral.config.groups import add_user_modules, choices, find_config, list_choices
+from gyral.config.groups import choices, find_config, list_choices
+from gyral.config.own_modules import add_user_modules
 from hydra_plugins.gyral import Choices
 from tests.helpers.running import ROOT, compose_config, invoke
 

@@ -8,8 +8,8 @@ from omegaconf import OmegaConf
 
 import gyral
 from gyral.config import own_files
-from gyral.config.groups import CHOSEN, CONFIG_PATH, groups
-from gyral.config.roles import OTHERS, SECTIONS
+from gyral.config.groups import CONFIG_PATH, groups
+from gyral.config.roles import CHOSEN, OTHERS, SECTIONS
 from gyral.config.words import read_words
 from gyral.core.errors import UserError
 

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from gyral.config.groups import choices, load_choice, load_table, warn_skipped
-from gyral.config.tables import SOURCE
+from gyral.config.groups import choices, load_choice, warn_skipped
+from gyral.config.tables import SOURCE, load_table
 from gyral.core.errors import UserError
 from gyral.reports import catalogue
 from tests.helpers.found import at_least

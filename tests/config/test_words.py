@@ -36,7 +36,7 @@ def arrange_words(*words: str) -> list[str]:
     flags, others = [word for word in words if word == "-m"], [word for word in words if word != "-m"]
     split = [split_word(word, groups()) for word in others]
     options = Options(split, TRAIN, bool(flags))
-    return flags + [str(options.arranged(word)) for word in split]
+    return flags + ["".join(options.arranged(word)[:4]) for word in split]
 
 
 def read(word: str) -> Any:
@@ -78,7 +78,8 @@ def test_every_value_of_an_option_that_is_a_text_or_a_path_is_taken_as_it_is(mon
     values = itertools.cycle(("é=a.txt[:900]", "a,b", "[a]", " a "))
     for (key, config), value in zip(dict(found.values()).items(), values, strict=False):
         monkeypatch.setattr(Options, "_config", OmegaConf.create(config))
-        assert read(str(Options([], TRAIN).arranged(split_word(f"{key}={value}")))) == value, key
+        word = Options([], TRAIN).arranged(split_word(f"{key}={value}"))
+        assert read("".join(word[:4])) == value, key
 
 
 @pytest.mark.parametrize("key", ["task.corpus.path", "hydra.run.dir", "hydra.job.name", "paths.data_dir"])

@@ -7,7 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from gyral.config.groups import generated_choices, load_table
+from gyral.config.groups import generated_choices
+from gyral.config.tables import load_table
 from gyral.runs.record_files import SUFFIX
 from tests.helpers.composing import each_once
 from tests.helpers.docs import load_script

@@ -34,7 +34,8 @@ from omegaconf.basecontainer import BaseContainer
 from gyral import dashboard, evaluate, fetch, generate, predict, report, sweep
 from gyral import train as train_command
 from gyral.config.groups import choices as choices
-from gyral.config.groups import load_choice, user_config_path
+from gyral.config.groups import load_choice
+from gyral.config.own_modules import user_config_path
 from gyral.core.errors import UserError
 from gyral.data.text.corpus_cache import Corpus
 from gyral.data.text.synthetic import synthetic_text

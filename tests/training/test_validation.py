@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gyral.config.groups import load_table
-from gyral.config.tables import files
+from gyral.config.tables import files, load_table
 from tests.helpers import killing
 from tests.helpers.found import at_least
 from tests.helpers.running import (
-    CONF,
     SMALL_RECALL,
     assert_same_run,
     compose_config,
@@ -41,12 +39,12 @@ def test_every_trained_row_writes_its_interval_into_its_protocol() -> None:
     """Records ran with it: a row must not follow a change of the default."""
     key = "trainer.val_check_interval"
     without = []
-    for file in at_least(50, files([CONF]).values()):
+    for file in at_least(50, files().values()):
         table = load_table(file)
         for name in table.axes["experiment"]:
             row = name.removeprefix(f"{table.experiment}/")
             columns = [*table.columns.values()] or [{}]
-            without += [name for column in columns if key not in table.protocol() | table.options(row) | column]
+            without += [name for column in columns if key not in table.options(row) | column]
     assert not without
 
 

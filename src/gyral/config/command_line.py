@@ -23,10 +23,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from gyral.config import own_modules
 from gyral.config import resolvers as resolvers  # registers them
 from gyral.config.errors import describe
-from gyral.config.groups import CONFIG_PATH, add_user_modules, choices, groups, list_choices
+from gyral.config.groups import CONFIG_PATH, choices, groups, list_choices
 from gyral.config.overrides import MULTIRUN, defer_options
 from gyral.config.plain import flatten
-from gyral.config.tables import GENERATED
+from gyral.config.roles import GENERATED
 from gyral.config.words import read_words
 from gyral.core.commands import leave_out_current_directory, print_version, program
 from gyral.core.errors import JobError, UserError, hide_passwords
@@ -104,29 +104,29 @@ def main(
         own_modules.set_command(sys.argv[1:])
         if config_name != "train":
             Plugins.instance()  # now: what Hydra imports from folders hydra_plugins is for training alone
-        add_user_modules()
-        asks = {"--help", "-h"} & set(sys.argv[1:])
-        if asks and (asked := [word for word in sys.argv[1:] if word in _groups_of(file)]):
+        own_modules.add_user_modules()
+        is_train, given = config_name == "train", sys.argv[1:]
+        asks = not {"--help", "-h"}.isdisjoint(given)
+        if asks and is_train and (asked := [*filter(groups().__contains__, given)]):
             print(*map(list_choices, asked), sep="\n")
             return
-        names_sweep = config_name == "train" and re.search(r"^\+?sweep=", "\n".join(sys.argv[1:]), re.MULTILINE)
-        if names_sweep and not any(word.startswith("-") for word in sys.argv[1:]):
-            sys.argv.insert(1, "-m")  # the sweep's file sets it, but Hydra ignores that if composition fails
-        read = read_words(sys.argv[1:], file, literal)
-        words = [str(word) for word in read]
+        has_flags = any(word.startswith("-") for word in given)
+        if is_train and not has_flags and any(word.startswith(("sweep=", "+sweep=")) for word in given):
+            given = ["-m", *given]  # the sweep's file sets it, but Hydra ignores that if composition fails
+        words = read_words(given, file, literal)
         if asks or (explains and not words):
-            print(help_text(file, [str(word) for word in read if word.kind != "flag"]))
+            print(help_text(file, [word for word in words if not word.startswith("-")]))
             return
         sys.argv[1:] = defer_options(words) if MULTIRUN & set(words) else words
         try:
-            if runs_jobs or any(word.kind == "flag" for word in read):
+            if runs_jobs or has_flags:
                 hydra.main(version_base="1.3", config_path=str(file.parent), config_name=file.name)(job)()
             else:
                 task_function(_compose(file, words)[0])
         except Exception as error:  # of a job, or of Hydra itself
             if wants_traceback:
                 raise
-            fail_with(error, [str(word) for word in read if word.kind == "hydra"])
+            fail_with(error, [word for word in words if re.match(r"[+~]*hydra[./@=]", word)])
 
 
 @contextmanager
@@ -210,11 +210,6 @@ def help_text(file: Path, overrides: list[str]) -> str:
     commands = {command: " ".join(program(command)) for command in COMMANDS}
     shown = {"APP_CONFIG_GROUPS": list_groups(), "CONFIG": list_keys(config), "OPTIONS": list_options(file, config)}
     return template.substitute(shown, **commands)
-
-
-def _groups_of(file: Path) -> list[str]:
-    """Return the groups of the command with this primary file; only `gyral train` has any."""
-    return groups() if file.name == "train" else []
 
 
 def list_groups() -> str:

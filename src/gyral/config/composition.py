@@ -13,7 +13,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gyral.config import resolvers as resolvers  # registers them
 from gyral.config.errors import describe
-from gyral.config.groups import CONFIG_PATH, add_user_modules
+from gyral.config.groups import CONFIG_PATH
+from gyral.config.own_modules import add_user_modules
 from gyral.config.words import read_words
 from gyral.core.errors import UserError
 
@@ -41,7 +42,7 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
     file = Path(CONFIG_PATH, "train")
     add_user_modules()
     with _own_hydra():
-        words = [str(word) for word in read_words(overrides, file)]
+        words = read_words(overrides, file)
     config = compose_with_hydra(words)
     with open_dict(config):
         del config["hydra"]

@@ -8,18 +8,13 @@ from traceback import walk_tb
 
 from hydra.errors import HydraException, InstantiationException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
-from omegaconf.errors import (
-    GrammarParseError,
-    InterpolationResolutionError,
-    OmegaConfBaseException,
-    ValidationError,
-)
+from omegaconf.errors import GrammarParseError, InterpolationResolutionError, OmegaConfBaseException, ValidationError
 
-from gyral.config.groups import choices, find_table_error
+from gyral.config.groups import allowed_choices, choices
 from gyral.config.overrides import parse, text
 from gyral.config.words import suggest
 from gyral.core.commands import typed
-from gyral.core.errors import SweepError, UserError, hide_passwords, one_line, printable, suggest_name
+from gyral.core.errors import SweepError, UserError, hide_passwords, one_line, printable
 from gyral.core.memory import is_out_of_memory
 
 # folders of Python, of installed packages, and of Gyral with the scripts beside it
@@ -39,14 +34,21 @@ def describe(error: BaseException, options: Sequence[str] = ()) -> str:
     return printable(hide_passwords(_describe(error, options)))
 
 
-def _describe(error: BaseException, options: Sequence[str]) -> str:
-    causes: list[BaseException] = []
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return an error and what led to it, which is the deepest in the code."""
+    found: list[BaseException] = []
     cause: BaseException | None = error
-    while cause is not None and cause not in causes:
+    while cause is not None and cause not in found:
+        found.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return found
+
+
+def _describe(error: BaseException, options: Sequence[str]) -> str:
+    causes = _causes(error)
+    for cause in causes:
         if isinstance(cause, UserError | SweepError):
             return "\\n".join(str(cause).splitlines())  # names in files and names of files may have line breaks
-        causes.append(cause)
-        cause = cause.__cause__ or cause.__context__
     if isinstance(error, HydraException | OmegaConfBaseException):
         return _describe_composition(causes)
     if isinstance(error, OSError):
@@ -61,14 +63,6 @@ def _describe(error: BaseException, options: Sequence[str]) -> str:
     return f"{where}{type(error).__name__}: {message} (HYDRA_FULL_ERROR=1 shows the traceback)"
 
 
-def _parsable(override: str) -> str:
-    """Return what to write in place of an override that Hydra cannot parse."""
-    key, equals, value = override.partition("=")
-    quoted = f"{key}={text(value)}"
-    as_text = f"; as one text, it is {typed([quoted])}" if equals and parse(quoted) else ""
-    return f"write key=value, or key=a,b without empty items for a sweep{as_text}"
-
-
 def allocation(error: BaseException) -> str:
     """Return what a process has tried to allocate, from the error of torch or Python."""
     return (str(error).strip() or "no memory is left").splitlines()[0].rpartition("Allocator: ")[2]
@@ -77,21 +71,23 @@ def allocation(error: BaseException) -> str:
 def _describe_composition(causes: list[BaseException]) -> str:
     for cause in causes:
         if isinstance(cause, OverrideParseException):
-            if os.path.isdir(str(cause.override)):
-                return f"{cause.override}: write run={cause.override}"
-            return f"{cause.override}: cannot be parsed; {_parsable(str(cause.override))}"
+            override = str(cause.override)
+            if os.path.isdir(override):
+                return f"{override}: write run={override}"
+            key, equals, value = override.partition("=")
+            quoted = f"{key}={text(value)}"
+            as_text = f"; as one text, it is {typed([quoted])}" if equals and parse(quoted) else ""
+            advice = f"write key=value, or key=a,b without empty items for a sweep{as_text}"
+            return f"{override}: cannot be parsed; {advice}"
         if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
             group, _, name = cause.missing_cfg_file.partition("/")
-            if fault := find_table_error(group, name):
-                return str(fault)
             if (other := Path("conf", group, f"{name}.yml")).is_file():
                 return f"{other}: must have the suffix .yaml"
-            names = choices(group)
-            if names:
-                return f"{group}={name}: {suggest_name(name, names)}must be one of {', '.join(names)}"
-        node = getattr(cause, "parent_node", None)
+            if choices(group):
+                return f"{group}={name}: {allowed_choices(group, name)}"
         if isinstance(cause, InterpolationResolutionError | GrammarParseError | ValidationError) and cause.full_key:
             return f"{cause.full_key}: {one_line(cause)}"
+        node = getattr(cause, "parent_node", None)
         if isinstance(cause, OmegaConfBaseException) and isinstance(node, DictConfig):
             allowed = ", ".join(str(key) for key in node if key != "hydra" and not str(key).startswith("_"))
             root = node._get_root()
@@ -103,13 +99,8 @@ def _describe_composition(causes: list[BaseException]) -> str:
 
 def place_in_own_code(error: BaseException) -> str:
     """Return the last line of the user's own code that led to an error, as "mgu.py:24", or "" if there is none."""
-    seen: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and cause not in seen:  # the first cause is the deepest in the code
-        seen.append(cause)
-        cause = cause.__cause__ or cause.__context__
-    for each in reversed(seen):
-        for frame, line in reversed(list(walk_tb(each.__traceback__))):
+    for cause in reversed(_causes(error)):
+        for frame, line in reversed(list(walk_tb(cause.__traceback__))):
             file = frame.f_code.co_filename
             is_file = os.path.isfile(file) and frame.f_globals.get("__name__") != "__main__"
             if is_file and not os.path.realpath(file).startswith(KNOWN):

@@ -1,9 +1,9 @@
-"""Configuration folders and the choices of their groups."""
+"""Groups of choices: which there are, the file that has a choice, and its options."""
 
+import difflib
 import logging
 import os
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -11,45 +11,54 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from gyral.config import own_modules, tables
+from gyral.config import tables
+from gyral.config.own_modules import config_folders
 from gyral.config.plain import yaml_fault
-from gyral.config.roles import SECTIONS
+from gyral.config.roles import GENERATED
 from gyral.config.signatures import constructor_defaults, small_options
-from gyral.config.tables import Table
+from gyral.config.tables import Table, load_table
 from gyral.core import CONF
-from gyral.core.errors import UserError, one_line
+from gyral.core.errors import SIMILARITY, UserError, one_line, suggest_name
 
 log = logging.getLogger(__name__)
 
 CONFIG_PATH = str(CONF)
 SMALL = "_debug"  # the group of the tiny examples of debug=small; conf/train.yaml chooses from it
-CHOSEN = (*SECTIONS, "launcher", *tables.GENERATED, "debug")  # all groups of conf/train.yaml
+OF_CLASSES = ("model", "cell", "task", SMALL)  # the groups whose choices take options from the constructors of classes
+MOST_LISTED = 200  # names in an error
 
 
-def config_folders() -> list[Path]:
-    """Return the folders in which groups are looked up: Gyral's own, then the user's.
-
-    That is the folder conf/ of the current directory, unless it is Gyral's or not the user's.
-    """
-    folder = Path.cwd() / "conf"
-    is_users = folder.is_dir() and folder.resolve() != CONF.resolve() and own_modules.is_own(folder.parent)
-    return [CONF, folder] if is_users else [CONF]
+def groups() -> list[str]:
+    """Return the names of all groups of the command line."""
+    names = {folder.name for root in config_folders() for folder in root.iterdir() if folder.is_dir()}
+    return sorted(name for name in {*names, *GENERATED} - {tables.GROUP} if not name.startswith(("_", ".")))
 
 
-def user_config_path() -> Path | None:
-    """Return the user's folder of `config_folders`, None if there is none."""
-    return next(iter(config_folders()[1:]), None)
+def choices(group: str) -> list[str]:
+    """Return the names that a group has on the command line; files that begin with an underscore are private."""
+    names = {*generated_choices(group), *_files(group)}
+    return sorted(name for name in names if not name.rpartition("/")[2].startswith("_"))
 
 
-def add_user_modules() -> None:
-    """Make modules in the current directory importable, after all others, if it is the user's and has conf/.
+def list_choices(group: str) -> str:
+    """Return the choices of a group as lines of text, one for each of its folders, without a line end."""
+    folders: dict[str, list[str]] = {}
+    for choice in choices(group):
+        folder, slash, name = choice.rpartition("/")
+        folders.setdefault(folder + slash, []).append(name)
+    lines = [f"{folder}{{{','.join(names)}}}" if folder else ", ".join(names) for folder, names in folders.items()]
+    return "\n".join(f"{group}: {line}" for line in lines)
 
-    So is a checkout of Gyral, where `python -m src.train` runs.
-    """
-    here = Path.cwd()
-    is_checkout = here / "conf" == Path(CONFIG_PATH).resolve()
-    if (is_checkout or user_config_path() is not None) and str(here) not in sys.path:
-        sys.path.append(str(here))
+
+def allowed_choices(group: str, name: str = "") -> str:
+    """Return what an error says about a wrong choice: similar names, and all names or how to list them."""
+    names = choices(group)
+    if len(names) <= MOST_LISTED:
+        return f"{suggest_name(name, names)}must be one of {', '.join(names)}"
+    near = difflib.get_close_matches(name, names, cutoff=SIMILARITY)
+    near = near or [each for each in names if each.endswith(f"/{name}")][:3]
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"{hint}must be one of {len(names)} names, which `gyral train --help {group}` lists"
 
 
 def generated_choices(group: str) -> dict[str, Path]:
@@ -59,59 +68,25 @@ def generated_choices(group: str) -> dict[str, Path]:
     constructors, and the tiny examples of models and tasks.
     """
     if group == "sweep":
-        return tables.files(config_folders())
-    if group in ("experiment", tables.COLUMN):
-        names = groups()  # once: it lists folders
-        found: dict[str, Path] = {}
-        for file in tables.files(config_folders()).values():
-            try:
-                table = tables.read(file, names)
-                found |= dict.fromkeys(table.columns if group == tables.COLUMN else table.experiments, file)
-            except UserError as error:
-                warn_skipped(str(error))
-        return found
+        return tables.files()
+    if group in GENERATED:
+        found = usable_tables(tables.files().values())
+        return {name: table.file for table in found for name in table.choices(group)}
     if group == "model":
         cells = {name: file for name, file in _files("cell").items() if not name.startswith("_")}
         return cells | _files("model")
     if group == SMALL:
         return {f"{of}/small/{name}": file for of in ("model", "task") for name, file in generated_choices(of).items()}
-    return _files(group) if group in ("cell", "task") else {}
+    return _files(group) if group in OF_CLASSES else {}
 
 
-def find_generated_choice(group: str, name: str) -> Path | None:
-    """Return the file of one of the `generated_choices`, None if there is none. Nothing else is listed or parsed."""
-    if group in ("experiment", tables.COLUMN):
-        return find_rows(group, [name]).get(name)
-    if group == SMALL and "/small/" in name:
-        return find_generated_choice(*name.split("/small/", 1))
-    if group == "sweep":
-        return find_file(tables.GROUP, name)
-    if group == "model" and not name.startswith("_"):
-        return find_file(group, name) or find_file("cell", name)
-    return find_file(group, name) if group in ("model", "cell", "task") else None
-
-
-def find_rows(group: str, names: Iterable[str]) -> dict[str, Path]:
-    """Return the files of the choices of `experiment` or `column` that exist, by name. No other table is parsed."""
-    found: dict[str, Path] = {}
-    for file, own in tables.that_may_have(names, config_folders()).items():
+def usable_tables(files: Iterable[Path]) -> Iterator[Table]:
+    """Yield the tables in files; a line is printed about one that cannot be used."""
+    for file in files:
         try:
-            table = load_table(file)
-            choices_of_table = {*(table.columns if group == tables.COLUMN else table.experiments)}
-            found |= dict.fromkeys(choices_of_table.intersection(own), file)
+            yield load_table(file)
         except UserError as error:
             warn_skipped(str(error))
-    return found
-
-
-def has_folder(group: str, name: str) -> bool:
-    """Return whether the `generated_choices` have a folder of this name, "" for the group itself."""
-    if not name:
-        return group in (*tables.GENERATED, "model", "cell", "task")
-    if group not in ("experiment", tables.COLUMN):
-        return any(choice.startswith(f"{name}/") for choice in generated_choices(group))
-    experiments = [tables.experiment_of(file) for file in tables.files(config_folders()).values()]
-    return any(f"{experiment}/".startswith(f"{name}/") for experiment in experiments)
 
 
 @cache  # a command asks for the tables many times
@@ -120,21 +95,30 @@ def warn_skipped(fault: str) -> None:
     log.warning("%s; this table is left out", fault)
 
 
-def load_table(file: Path) -> Table:
-    """Return the table in a file of conf/table."""
-    return tables.read(file, groups())
-
-
-def find_config(group: str, name: str) -> Path:
-    """Return the file that has a choice; the path in Gyral's own folder if there is no such file.
+def find_generated_choice(group: str, name: str) -> Path | None:
+    """Return the file of one of the `generated_choices`, None if there is none. Nothing else is listed or parsed.
 
     Raises:
-        UserError: the choice is of a table that cannot be used.
+        UserError: a table that may have this row or column cannot be used.
     """
-    found = find_file(group, name) or find_generated_choice(group, name)
-    if found is None and (fault := find_table_error(group, name)):
+    if group == "sweep":
+        return find_file(tables.GROUP, name)
+    if group == SMALL and "/small/" in name:
+        return find_generated_choice(*name.split("/small/", 1))
+    if group == "model" and not name.startswith("_"):
+        return find_file(group, name) or find_file("cell", name)
+    if group not in GENERATED:
+        return find_file(group, name) if group in OF_CLASSES else None
+    fault = None
+    for file in tables.that_may_have([name]):
+        try:
+            if name in load_table(file).choices(group):
+                return file
+        except UserError as error:
+            fault = error
+    if fault is not None:
         raise fault
-    return found or Path(CONFIG_PATH, group, f"{name}.yaml")
+    return None
 
 
 def find_file(group: str, name: str) -> Path | None:
@@ -145,14 +129,14 @@ def find_file(group: str, name: str) -> Path | None:
     return None
 
 
-def find_table_error(group: str, name: str) -> UserError | None:
-    """Return the error of the table that has a row or column of this name but cannot be used, None without one."""
-    for file in tables.that_may_have([name], config_folders()) if group in ("experiment", tables.COLUMN) else ():
-        try:
-            _ = load_table(file).experiments
-        except UserError as error:
-            return error
-    return None
+def find_config(group: str, name: str) -> Path:
+    """Return the file that has a choice; the path in Gyral's own folder if there is no such file.
+
+    Raises:
+        UserError: see `find_generated_choice`.
+    """
+    found = find_file(group, name) or find_generated_choice(group, name)
+    return found or CONF / group / f"{name}.yaml"
 
 
 def load_choice(group: str, name: str) -> DictConfig:
@@ -231,25 +215,3 @@ def _files(group: str) -> dict[str, Path]:
     folders = [root / group for root in reversed(config_folders())]  # so that Gyral's own files come last and stay
     files = {path.relative_to(folder).with_suffix(""): path for folder in folders for path in folder.rglob("*.yaml")}
     return {name.as_posix(): path for name, path in files.items()}
-
-
-def groups() -> list[str]:
-    """Return the names of all groups of the command line."""
-    names = {folder.name for root in config_folders() for folder in root.iterdir() if folder.is_dir()}
-    return sorted(name for name in {*names, *tables.GENERATED} - {tables.GROUP} if not name.startswith(("_", ".")))
-
-
-def choices(group: str) -> list[str]:
-    """Return the names that a group has on the command line; files that begin with an underscore are private."""
-    names = {*generated_choices(group), *_files(group)}
-    return sorted(name for name in names if not name.rpartition("/")[2].startswith("_"))
-
-
-def list_choices(group: str) -> str:
-    """Return the choices of a group as lines of text, one for each of its folders, without a line end."""
-    folders: dict[str, list[str]] = {}
-    for choice in choices(group):
-        folder, slash, name = choice.rpartition("/")
-        folders.setdefault(folder + slash, []).append(name)
-    lines = [f"{folder}{{{','.join(names)}}}" if folder else ", ".join(names) for folder, names in folders.items()]
-    return "\n".join(f"{group}: {line}" for line in lines)

@@ -8,7 +8,7 @@ An option whose annotation is `str` is literal text: `prompt="the "` keeps its s
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from inspect import Parameter, getdoc, signature
 from typing import Any
 
@@ -16,6 +16,7 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig
 
 from gyral.config import command_line
+from gyral.config.overrides import as_word
 from gyral.config.trust import find_object
 from gyral.core.errors import OptionError, UserError, suggest_name
 from gyral.core.inputs import as_utf8
@@ -91,10 +92,10 @@ def options_of(function: Function) -> dict[str, Parameter]:
 def choose(
     functions: Sequence[Function], given: Mapping[str, str], task: str, own: Sequence[str] = ()
 ) -> tuple[Function, dict[str, Any]]:
-    """Return the first function whose options match the given ones, with their values.
+    """Return the first generator whose options match the given ones, with their values.
 
     Args:
-        functions: the functions that a task offers.
+        functions: the generators that a task offers.
         given: options that the user set, as text.
         task: description of the task, for errors.
         own: names of the command's own options, for errors.
@@ -105,17 +106,13 @@ def choose(
     if not functions:
         raise UserError(f"{task} has no generator")
     for function in functions:
-        options = options_of(function)
-        if required(function) <= set(given) <= set(options):
+        if required(function) <= set(given) <= set(options_of(function)):
             return function, values(function, given)
     allowed = ", or else ".join(", ".join(options_of(function)) for function in functions)
-    known = {name for function in functions for name in options_of(function)}
-    for name, value in given.items():
-        if name not in known:
-            raise OptionError(name, value, f"{task} takes {allowed}{_suggestion(name, (*known, *own))}")
-    if not given:
-        raise UserError(f"{task} needs one of these options: {allowed}")
-    raise UserError(f"{', '.join(given)}: {task} takes {allowed}")
+    known = [option for function in functions for option in options_of(function)]
+    _check_known(given, known, f"{task} takes {allowed}", own)
+    names = ", ".join(given)
+    raise UserError(f"{names}: {task} takes {allowed}" if given else f"{task} needs one of these options: {allowed}")
 
 
 def choose_evaluation(
@@ -126,29 +123,22 @@ def choose_evaluation(
     Args:
         functions: the evaluations that a task offers, by name. An option of one is `name.option`, or `name` for the
             option that has the name of the evaluation.
-        given: options that the user set, as text.
-        task: description of the task, for errors.
-        own: names of the command's own options, for errors.
+        given, task, own: see `choose`.
 
     Raises:
         OptionError: an option that the task does not offer, or one that is missing.
         UserError: options of several evaluations.
     """
-    for name, value in given.items():
-        evaluation, _, option = name.partition(".")
-        if evaluation not in functions or (option or evaluation) not in options_of(functions[evaluation]):
-            keys = [key for name, function in functions.items() for key in _keys(name, function)]
-            allowed = f"takes {', '.join(keys)}" if keys else "has no evaluation besides its metrics"
-            raise OptionError(name, value, f"{task} {allowed}{_suggestion(name, (*keys, *own))}")
-    chosen = {name.partition(".")[0] for name in given}
-    if len(chosen) > 1:
+    keys = {key: (name, option) for name in functions for key, option in _keys(name, functions[name]).items()}
+    allowed = f"takes {', '.join(keys)}" if keys else "has no evaluation besides its metrics"
+    _check_known(given, keys, f"{task} {allowed}", own)
+    if len(chosen := {keys[key][0] for key in given}) > 1:
         raise UserError(f"{', '.join(given)}: belong to several evaluations; evaluate them one after the other")
     [name] = chosen
-    function = functions[name]
-    options = {key.partition(".")[2] or name: value for key, value in given.items()}
-    if missing := required(function) - set(options):
+    options = {keys[key][1]: value for key, value in given.items()}
+    if missing := required(functions[name]) - set(options):
         raise UserError(f"{', '.join(given)}: needs {', '.join(f'{name}.{key}' for key in sorted(missing))}")
-    return function, values(function, options, f"{name}.")
+    return functions[name], values(functions[name], options, f"{name}.")
 
 
 def located(error: OptionError, given: Mapping[str, str]) -> OptionError:
@@ -157,15 +147,17 @@ def located(error: OptionError, given: Mapping[str, str]) -> OptionError:
     return OptionError(next(names, error.option), error.value, error.reason)
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean …?" with the option that resembles a name, or an empty text."""
-    hint = suggest_name(name, tuple(known)).strip("; ")
-    return f"; {hint}" if hint else ""
+def _check_known(given: Mapping[str, str], known: Collection[str], allowed: str, own: Sequence[str]) -> None:
+    """Raise `OptionError` for an option that no function takes."""
+    for name, value in given.items():
+        if name not in known:
+            hint = suggest_name(name, (*known, *own)).rstrip()
+            raise OptionError(name, value, f"{allowed}; {hint}" if hint else allowed)
 
 
-def _keys(name: str, function: Function) -> list[str]:
-    """Return the options of an evaluation as they are on the command line."""
-    return [name if option == name else f"{name}.{option}" for option in options_of(function)]
+def _keys(name: str, function: Function) -> dict[str, str]:
+    """Return the options of an evaluation by their names on the command line."""
+    return {name if option == name else f"{name}.{option}": option for option in options_of(function)}
 
 
 def required(function: Function) -> set[str]:
@@ -212,15 +204,12 @@ def describe(functions: Mapping[str, Function], task: str, evaluations: bool = F
     for name, function in functions.items():
         document = (getdoc(function) or "").split("\n")
         lines += ["", document[0]]
-        keys = _keys(name, function) if evaluations else options_of(function)
-        for key, (option, parameter) in zip(keys, options_of(function).items(), strict=True):
-            default = "…" if parameter.default is Parameter.empty else _shown(parameter.default)
-            lines += [f"  {key}={default}", *(f"      {line}" for line in _argument(document, option))]
+        keys = _keys(name, function) if evaluations else {option: option for option in options_of(function)}
+        for key, option in keys.items():
+            default = options_of(function)[option].default
+            shown = "…" if default is Parameter.empty else as_word(default) or '""'
+            lines += [f"  {key}={shown}", *(f"      {line}" for line in _argument(document, option))]
     return "\n".join(lines)
-
-
-def _shown(default: Any) -> str:
-    return {None: "null", True: "true", False: "false"}.get(default, str(default)) if default != "" else '""'
 
 
 def _argument(document: list[str], name: str) -> list[str]:

@@ -36,6 +36,11 @@ def text(value: str, interpolates: bool = True) -> str:
     return str(QuotedString(value, Quote.single).with_quotes())
 
 
+def as_word(value: Any) -> str:
+    """Return a plain value as on the command line, without quotes: null, true, 0.1."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def quote(override: str) -> str:
     """Return an override key=value whose value Hydra reads as this exact text; a value in quotes stays as it is.
 

@@ -13,27 +13,16 @@ from typing import Any
 from hydra.plugins.config_source import ConfigSource
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from gyral.config.groups import (
-    CHOSEN,
-    CONFIG_PATH,
-    config_folders,
-    find_file,
-    find_generated_choice,
-    groups,
-    load_choice,
-    load_file,
-    shown,
-    user_config_path,
-)
-from gyral.config.roles import OTHERS, SECTIONS
-from gyral.config.tables import GENERATED
+from gyral.config.groups import find_file, find_generated_choice, groups, load_choice, load_file, shown
+from gyral.config.own_modules import config_folders, user_config_path
+from gyral.config.roles import CHOSEN, GENERATED, OTHERS, SECTIONS
 from gyral.config.tables import GROUP as TABLES
+from gyral.core import CONF
 from gyral.core.errors import UserError, suggest_name
 
 log = logging.getLogger(__name__)
 
-HEADER = "# @package"
-GLOBAL = f"{HEADER} _global_"
+GLOBAL = "# @package _global_"
 DEFAULTS = "defaults"
 PRIMARY = ("train", "evaluate", "predict", "generate")  # files in conf/ itself
 
@@ -48,13 +37,12 @@ def find(path: str) -> Path | None:
     if folder is None:
         return None
     group, _, name = path.partition("/")
-    gyrals = Path(CONFIG_PATH, f"{path}.yaml")
+    gyrals, own = CONF / f"{path}.yaml", folder / f"{path}.yaml"
     used = gyrals if gyrals.is_file() else find_generated_choice(group, name) if group in GENERATED else None
     # a table makes a sweep, and a cell makes a model
     more = {"sweep": [folder / TABLES / f"{name}.yaml"], "model": [folder / "cell" / f"{name}.yaml"]}
-    own = folder / f"{path}.yaml"
     for file in (own, *more.get(group, [])):
-        if used is not None and used != file and file.is_file() and file.read_bytes() != used.read_bytes():
+        if used not in (None, file) and file.is_file() and file.read_bytes() != used.read_bytes():
             instead = "write its options into conf/experiment/<name>.yaml" if path in PRIMARY else "rename it"
             _warn(f"{shown(file)}: is not read, because {shown(used)} is; {instead}")
     return own if used is None and own.is_file() else None
@@ -78,71 +66,69 @@ def load(path: str) -> tuple[DictConfig, dict[str, str | None]]:
         header = ConfigSource._get_header_dict(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{shown(file)}:1: {error}") from None
+    fault = None
     if group != "hydra":
-        if DEFAULTS in config:
-            _check_defaults(file, group, config[DEFAULTS])
-        _check_package(file, group, config, header["package"])
-    if group in ("cell", "model", "task"):
-        return load_choice(group, name), header
-    return config, header
+        fault = _fault_of_defaults(group, config[DEFAULTS]) if DEFAULTS in config else None
+        fault = fault or _fault_of_package(group, config, header["package"])
+    if fault is not None:
+        raise UserError(f"{shown(file)}: {fault}")
+    return load_choice(group, name) if group in ("cell", "model", "task") else config, header
 
 
-def _check_package(file: Path, group: str, config: DictConfig, package: str | None) -> None:
-    """Raise `UserError` for options that are not in a section that something reads."""
+def _fault_of_package(group: str, config: DictConfig, package: str | None) -> str | None:
+    """Return which options are not in a section that something reads, None if all are."""
     keys = [str(key) for key in config if key != DEFAULTS]
     for key in keys:
         if suggest_name(key, [DEFAULTS]):
-            raise UserError(f"{shown(file)}: {key}: did you mean {DEFAULTS}?")
-    is_in_group = package in (None, "_group_", group)
-    if is_in_group and group in CHOSEN and group not in SECTIONS:
-        raise UserError(
-            f"{shown(file)}: must begin with the line `{GLOBAL}`; without it, its options are in a section {group}, "
-            "which nothing reads"
-        )
-    if not is_in_group and group in ("cell", "model", "task"):
-        raise UserError(f"{shown(file)}: must not have the line `{HEADER} {package}`; its options are those of {group}")
-    if is_in_group:
+            return f"{key}: did you mean {DEFAULTS}?"
+    if package in (None, "_group_", group):  # the options are in a section with the name of the group
+        if group in CHOSEN and group not in SECTIONS:
+            missing = "without it, its options are in a section"
+            return f"must begin with the line `{GLOBAL}`; {missing} {group}, which nothing reads"
         if keys == [group] and group in SECTIONS:
-            reason = f"its options are in the section {group} already; remove the line `{group}:` and the indentation"
-            raise UserError(f"{shown(file)}: {group}: {reason}")
-        return
-    known = {*SECTIONS, *OTHERS}
-    sections = keys if package == "_global_" else [str(package).partition(".")[0]]
-    for key in sections:
+            remove = f"remove the line `{group}:` and the indentation"
+            return f"{group}: its options are in the section {group} already; {remove}"
+        return None
+    header = f"the line `# @package {package}`"
+    if group in ("cell", "model", "task"):
+        return f"must not have {header}; its options are those of {group}"
+    known = sorted({*SECTIONS, *OTHERS})
+    for key in keys if package == "_global_" else [str(package).partition(".")[0]]:
         if key not in known:
-            reason = f"{suggest_name(key, sorted(known))}must be one of {', '.join(sorted(known))}"
+            reason = f"{suggest_name(key, known)}must be one of {', '.join(known)}"
             if group in SECTIONS:
-                reason = f"without the line `{HEADER} {package}`, it is in the section {group}"
-            raise UserError(f"{shown(file)}: {key}: no such section or option; {reason}")
-    if package == "_global_" and isinstance(config.get("paths"), DictConfig):
-        for name in {*config.paths} - {"data_dir"}:
-            raise UserError(f"{shown(file)}: paths.{name}: no such option; must be data_dir")
+                reason = f"without {header}, it is in the section {group}"
+            return f"{key}: no such section or option; {reason}"
+    paths = config.get("paths") if package == "_global_" else None
+    unknown = {*paths} - {"data_dir"} if isinstance(paths, DictConfig) else ()
+    return next((f"paths.{name}: no such option; must be data_dir" for name in unknown), None)
 
 
-def _check_defaults(file: Path, group: str, entries: Any) -> None:
-    """Raise `UserError` for a list of defaults that Hydra reads otherwise, or that names what does not exist."""
+def _fault_of_defaults(group: str, entries: Any) -> str | None:
+    """Return why Hydra reads a list of defaults otherwise, or what in it does not exist; None for a right list."""
     if not isinstance(entries, ListConfig):
-        raise UserError(f"{shown(file)}: {DEFAULTS}: must be a list, such as `[override /task: copy, _self_]`")
+        return f"{DEFAULTS}: must be a list, such as `[override /task: copy, _self_]`"
     listed: Any = OmegaConf.to_container(entries)
     for entry in listed:
         for key, value in entry.items() if isinstance(entry, dict) else [(None, entry)]:
             if reason := _fault_of_default(group, key, value):
                 shown_entry = value if key is None else f"{key}: {'null' if value is None else value}"
-                raise UserError(f"{shown(file)}: {DEFAULTS}: {shown_entry}: {reason}")
+                return f"{DEFAULTS}: {shown_entry}: {reason}"
+    return None
 
 
 def _fault_of_default(group: str, key: str | None, value: Any) -> str | None:
     """Return what is wrong with an entry of a list of defaults, as the end of a sentence, None if Hydra reads it."""
-    names = groups()
     if key is None:
         path = str(value).partition("@")[0]
         path = path.lstrip("/") if path.startswith("/") else f"{group}/{path}"
-        return None if value == "_self_" or _exists(path) or "$" in path else f"there is no file {path}.yaml"
+        return None if value == "_self_" or "$" in path or _exists(path) else f"there is no file {path}.yaml"
+    names = groups()
     *words, place = key.split()
-    named, at, _ = place.partition("@")
+    named, at, package = place.partition("@")
     name = named.strip("/")
     is_absolute, overrides, optional = named.startswith("/"), "override" in words, "optional" in words
-    right = f"override /{name}{at}{place.partition('@')[2]}: {'null' if value is None else value}"
+    right = f"override /{name}{at}{package}: {'null' if value is None else value}"
     is_folder = any((folder / group / name).is_dir() for folder in config_folders())
     if name in names and not is_absolute and not is_folder:  # in the group of the file
         return f"write `{right if not at or overrides else right.removeprefix('override ')}`"
@@ -152,9 +138,9 @@ def _fault_of_default(group: str, key: str | None, value: Any) -> str | None:
         return f"write `{right}`, because every experiment has a {name} already"
     if is_absolute and name not in names and name.partition("/")[0] != "hydra":
         return f"no such group; {suggest_name(name, names)}must be one of {', '.join(names)}"
-    values = value if isinstance(value, list) else [value]
-    for each in values if name in names and not optional else ():
-        if isinstance(each, str) and "$" not in each and not _exists(f"{name}/{each}"):
+    for each in value if isinstance(value, list) else [value]:
+        is_checked = name in names and not optional and isinstance(each, str) and "$" not in each
+        if is_checked and not _exists(f"{name}/{each}"):
             return f"there is no {name} of this name; `gyral train --help {name}` lists them"
     return None
 

@@ -1,7 +1,7 @@
-"""Whether modules and the folder conf/ of the current directory are the user's own. Imports no torch.
+"""Folders of configurations: Gyral's own, and the user's with the modules beside it. Imports no torch.
 
-They may execute anything. So they count only if the current directory is neither a run nor a sweep, nor what the
-command reads. Modules that the option `trust` names count in any directory.
+The modules and the folder conf/ of the current directory may execute anything. So they count only if this directory is
+neither a run nor a sweep, nor what the command reads. Modules that the option `trust` names count in any directory.
 """
 
 import logging
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gyral.config.overrides import split_values
+from gyral.core import CONF
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +22,8 @@ NEVER_TRUSTED = {*sys.stdlib_module_names, "gyral", "hydra_plugins"}
 READ = ("run", "resume", "sweep", "beside", "weights", "checkpoint")  # options that name what a command reads
 # files of runs and sweeps that no other program is likely to write
 MARKERS = ("overrides.yaml", "provenance.json", "measures.json", "DONE", "FAILED", "multirun.yaml", ".search")
+
+_command: list[str] = []  # the words of the command of this process
 
 
 class TrustedModules:
@@ -39,32 +42,47 @@ class TrustedModules:
         return PathFinder.find_spec(name, self._path, target) if name in self._names else None
 
 
-class _Command:
-    """The command of this process: its words, none in a process that Gyral has not started."""
-
-    words: tuple[str, ...] = ()
-
-
 def set_command(words: Sequence[str]) -> None:
     """Set the words of the command of this process, and make the modules that it trusts importable."""
-    _Command.words = tuple(words)
+    _command[:] = words
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, TrustedModules)]
     if names := frozenset(_trusted(words)):
         sys.meta_path.append(TrustedModules(os.getcwd(), names))
 
 
 def words() -> tuple[str, ...]:
-    """Return the words of the command of this process."""
-    return _Command.words
+    """Return the words of the command of this process, none in a process that Gyral has not started."""
+    return tuple(_command)
 
 
-def is_own(directory: Path) -> bool:
-    """Return whether the current directory, which has a folder conf/, counts as the user's own."""
-    return _is_own(directory, _Command.words)
+def config_folders() -> list[Path]:
+    """Return the folders in which groups are looked up: Gyral's own, then the user's.
+
+    That is the folder conf/ of the current directory, unless it is Gyral's or not the user's.
+    """
+    folder = Path.cwd() / "conf"
+    is_users = folder.is_dir() and folder.resolve() != CONF.resolve() and _is_own(folder.parent, tuple(_command))
+    return [CONF, folder] if is_users else [CONF]
+
+
+def user_config_path() -> Path | None:
+    """Return the user's folder of `config_folders`, None if there is none."""
+    return next(iter(config_folders()[1:]), None)
+
+
+def add_user_modules() -> None:
+    """Make modules in the current directory importable, after all others, if it is the user's and has conf/.
+
+    So is a checkout of Gyral, where `python -m src.train` runs.
+    """
+    here = Path.cwd()
+    if str(here) not in sys.path and (here / "conf" == CONF.resolve() or user_config_path() is not None):
+        sys.path.append(str(here))
 
 
 @cache  # a command asks for it many times, and says it once
 def _is_own(directory: Path, words: tuple[str, ...]) -> bool:
+    """Return whether the current directory, which has a folder conf/, counts as the user's own."""
     reason = next((f"{word} reads it" for word in words if _reads(word, directory)), None)
     if reason is None:
         marker = next((name for name in MARKERS if os.path.lexists(directory / name)), None)

@@ -12,6 +12,8 @@ from gyral.core.signatures import parameters_of
 
 REQUIRED = ("task", "model", "optimizer", "trainer")  # sections of the configuration, each with a group of choices
 SECTIONS = (*REQUIRED, "scheduler", "callbacks", "logger")  # an optional section, and two sections of sections
+GENERATED = ("experiment", "column", "sweep")  # the groups whose choices come from tables
+CHOSEN = (*SECTIONS, "launcher", *GENERATED, "debug")  # all groups of conf/train.yaml
 # the other keys of conf/train.yaml
 OTHERS = ("seed", "threads", "deterministic", "resume", "weights", "trust", "paper", "report", "paths", "hydra")
 

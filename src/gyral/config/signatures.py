@@ -4,6 +4,7 @@ that derives from `gyral.core.options.Options`. Nothing is imported or executed.
 import ast
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -16,8 +17,7 @@ OPTIONS = "gyral.core.options.Options"
 NO_LITERAL = object()  # in place of a default that is missing, or that the text does not show
 TEXT = {"str", "Path", "None"}  # the parts of the annotation of an option whose value is a text or a path
 
-
-NOTHING = ast.ClassDef("", [], [], [], [])
+Definition = ast.ClassDef | ast.FunctionDef
 
 
 class Argument(NamedTuple):
@@ -66,95 +66,119 @@ def small_options(target: str) -> dict[str, Any]:
     Raises:
         UserError: an attribute `small` is not written out as a dictionary.
     """
-    found: dict[str, Any] = {}
-    for node, module in reversed(_lineage(target)):
-        for statement in node.body if isinstance(node, ast.ClassDef) else ():
-            match statement:
-                case ast.Assign([ast.Name("data_class")], ast.Name(data)):
-                    found |= small_options(module.meanings.get(data, ""))
-                case ast.Assign([ast.Name("small")], value) | ast.AnnAssign(ast.Name("small"), _, value) if value:
-                    found |= _dictionary(value, f"{module.file}:{statement.lineno}: {node.name}.small")
-    return found
-
-
-def _arguments(target: str) -> dict[str, Argument]:
-    """Return the arguments of a class or function by name, see `constructor_defaults`."""
-    module = _module(target.rpartition(".")[0])
-    return {} if module is None else _read(target, module.file, module.changed)
-
-
-@cache
-def _read(target: str, file: Path, changed: int) -> dict[str, Argument]:
-    declared = _declared(target)
-    constructors = (_of_constructor(*each) for each in _lineage(target)) if declared is None else ()
-    return next((arguments for arguments in constructors if arguments is not None), declared or {})
-
-
-def _declared(target: str) -> dict[str, Argument] | None:
-    """Return the annotated attributes that are options, or None for a class that has its options otherwise.
-
-    Those of a class stand before those of its base classes, as in `gyral.core.options`.
-    """
-    node, module = _definition(target)
-    if target == OPTIONS or module is None or "__init__" in {getattr(each, "name", "") for each in node.body}:
-        return {} if target == OPTIONS else None
-    bases = [declared for base in _bases_of(node, module) if (declared := _declared(base)) is not None]
-    if not bases:
-        return None
-    inherited = {name: each for base in reversed(bases) for name, each in base.items()}
-    own: dict[str, Argument] = {}
-    for statement in node.body:
+    if (found := _definition(target)) is None:
+        return {}
+    node, module = found
+    small = next(map(small_options, _bases_of(node, module)), {})
+    for statement in node.body if isinstance(node, ast.ClassDef) else ():
         match statement:
-            case ast.AnnAssign(ast.Name(option), annotation, value) if value:
-                is_set_later = isinstance(value, ast.Call) and "init=False" in ast.unparse(value)
-                if not is_set_later and "ClassVar" not in ast.unparse(annotation):
-                    own[option] = _argument(value, annotation)
-            case ast.Assign([ast.Name(option)], value) if option in inherited:
-                own[option] = _argument(value, None)._replace(annotation=inherited[option].annotation)
-    return {**{option: each for option, each in own.items() if option not in inherited}, **inherited, **own}
+            case ast.Assign([ast.Name("data_class")], ast.Name(data)):
+                small |= small_options(module.meanings.get(data, ""))
+            case ast.Assign([ast.Name("small")], value) | ast.AnnAssign(ast.Name("small"), _, value) if value:
+                small |= _dictionary(value, f"{module.file}:{statement.lineno}: {node.name}.small")
+    return small
 
 
-class _Module(NamedTuple):
+def _dictionary(node: ast.expr, name: str) -> dict[str, Any]:
+    """Return a dictionary as it is written out in a module."""
+    with suppress(ValueError, TypeError):
+        value = ast.literal_eval(node)
+        if isinstance(value, dict):
+            return value
+    raise UserError(f'{name}: must be written out as a dictionary of options, such as {{"length": 6}}')
+
+
+@dataclass(eq=False)  # `_parse` makes one for each text, which `_read` reads once
+class _Module:
     """The text of a module.
 
     Attributes:
-        file, changed: its file, and when that was changed.
+        file: its file.
         definitions: the classes and functions in it, by name.
         meanings: the dotted names of these and of what it imports, by name.
     """
 
     file: Path
-    changed: int
-    definitions: dict[str, ast.ClassDef | ast.FunctionDef]
+    definitions: dict[str, Definition]
     meanings: dict[str, str]
 
 
-def _lineage(target: str) -> list[tuple[ast.ClassDef | ast.FunctionDef, _Module]]:
-    """Return the definitions of a function, or of a class and its first base classes, with their modules."""
-    found: list[tuple[ast.ClassDef | ast.FunctionDef, _Module]] = []
-    while (module := (each := _definition(target))[1]) is not None and (each[0], module) not in found:
-        found.append((each[0], module))
-        target = next(iter(_bases_of(each[0], module)), "")
-    return found
+def _arguments(target: str) -> dict[str, Argument]:
+    """Return the arguments of a class or function by name, see `constructor_defaults`."""
+    return {} if (found := _definition(target)) is None else _read(*found)[0]
 
 
-def _definition(target: str) -> tuple[ast.ClassDef | ast.FunctionDef, _Module | None]:
-    """Return the definition of a class or function, and its module; None in place of the module if there is none."""
+@cache
+def _read(node: Definition, module: _Module) -> tuple[dict[str, Argument], bool]:
+    """Return the arguments of a class or function, and whether they are its annotated attributes."""
+    if isinstance(node, ast.FunctionDef):
+        return _of_signature(node.args), False
+    if module.meanings[node.name] == OPTIONS:
+        return {}, True
+    constructor: list[dict[str, Argument]] = []  # of the class itself and of its data
+    attributes: dict[str, tuple[ast.expr, ast.expr | None]] = {}
+    for statement in node.body:
+        match statement:
+            case ast.FunctionDef("__init__"):
+                constructor.append(_of_signature(statement.args))
+            case ast.Assign([ast.Name("data_class")], ast.Name(data)):
+                constructor.append(_arguments(module.meanings.get(data, "")))
+            case ast.Assign([ast.Name(name)], value):
+                attributes[name] = value, None
+            case ast.AnnAssign(ast.Name(name), annotation, value) if value:
+                is_set_later = isinstance(value, ast.Call) and "init=False" in ast.unparse(value)
+                if not is_set_later and "ClassVar" not in ast.unparse(annotation):
+                    attributes[name] = value, annotation
+    if constructor:
+        return {name: each for arguments in constructor for name, each in arguments.items()}, False
+    bases = [_read(*found) for base in _bases_of(node, module) if (found := _definition(base)) is not None]
+    declared = [arguments for arguments, are_attributes in bases if are_attributes]
+    if not declared:
+        return next(filter(None, (arguments for arguments, _ in bases)), {}), False
+    inherited = {name: each for arguments in reversed(declared) for name, each in arguments.items()}
+    own = {name: _argument(*each) for name, each in attributes.items() if each[1] or name in inherited}
+    own |= {name: each._replace(annotation=inherited[name][1]) for name, each in own.items() if not each.annotation}
+    # those of a class stand before those of its base classes, as in `gyral.core.options`
+    return {name: own[name] for name in own if name not in inherited} | inherited | own, True
+
+
+def _of_signature(arguments: ast.arguments) -> dict[str, Argument]:
+    """Return the arguments of a signature, with their defaults if these are literals."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [*(len(positional) - len(arguments.defaults)) * [None], *arguments.defaults, *arguments.kw_defaults]
+    each = zip((*positional, *arguments.kwonlyargs), defaults, strict=True)
+    return {argument.arg: _argument(default, argument.annotation) for argument, default in each}
+
+
+def _argument(default: ast.expr | None, annotation: ast.expr | None) -> Argument:
+    value: Any = NO_LITERAL
+    if isinstance(default, ast.Call):  # such as `derived(default=None)` of `gyral.core.options`
+        default = next((each.value for each in default.keywords if each.arg == "default"), None)
+    if default is not None:
+        with suppress(ValueError):
+            value = ast.literal_eval(default)
+    text = "" if annotation is None else re.sub(r"Annotated\[(\w+), .*\]", r"\1", ast.unparse(annotation))
+    return Argument(list(value) if isinstance(value, tuple) else value, text)
+
+
+def _definition(target: str) -> tuple[Definition, _Module] | None:
+    """Return the definition of a class or function and its module, None if neither Gyral nor the user has it."""
     seen: set[str] = set()
     while target not in seen and (module := _module(target.rpartition(".")[0])) is not None:
         seen.add(target)
         name = target.rpartition(".")[2]
         if (meaning := module.meanings.get(name, target)) == target:
-            return module.definitions.get(name, NOTHING), module if name in module.definitions else None
+            return (module.definitions[name], module) if name in module.definitions else None
         target = meaning  # the module imports it
-    return NOTHING, None
+    return None
 
 
-def _bases_of(node: ast.ClassDef | ast.FunctionDef, module: _Module) -> list[str]:
+def _bases_of(node: Definition, module: _Module) -> list[str]:
     """Return the dotted names of the base classes: of `Base` and `C` for `class A(Base[B], C)`."""
     bases = node.bases if isinstance(node, ast.ClassDef) else []
     names = [base.value if isinstance(base, ast.Subscript) else base for base in bases]
-    return [module.meanings.get(name.id, "") for name in names if isinstance(name, ast.Name)]
+    found = [module.meanings.get(name.id, "") for name in names if isinstance(name, ast.Name)]
+    return [base for base in found if base != module.meanings[node.name]]  # one of the same name, defined elsewhere
 
 
 def _module(name: str) -> _Module | None:
@@ -176,56 +200,12 @@ def _module(name: str) -> _Module | None:
 @cache
 def _parse(name: str, file: Path, changed: int) -> _Module:
     """Return the text of a module; one that cannot be read has nothing in it."""
-    definitions: dict[str, ast.ClassDef | ast.FunctionDef] = {}
+    definitions: dict[str, Definition] = {}
     imported: dict[str, str] = {}
     with suppress(OSError, ValueError, SyntaxError):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            if isinstance(node, Definition):
                 definitions.setdefault(node.name, node)
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 imported |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-    return _Module(file, changed, definitions, {own: f"{name}.{own}" for own in definitions} | imported)
-
-
-def _dictionary(node: ast.expr, name: str) -> dict[str, Any]:
-    """Return a dictionary as it is written out in a module."""
-    with suppress(ValueError, TypeError):
-        value = ast.literal_eval(node)
-        if isinstance(value, dict):
-            return value
-    raise UserError(f'{name}: must be written out as a dictionary of options, such as {{"length": 6}}')
-
-
-def _of_constructor(node: ast.ClassDef | ast.FunctionDef, module: _Module) -> dict[str, Argument] | None:
-    """Return the arguments of a function, or of the constructor of a class and of its data; None without its own."""
-    if isinstance(node, ast.FunctionDef):
-        return _of_signature(node.args)
-    found = []
-    for statement in node.body:
-        match statement:
-            case ast.FunctionDef("__init__"):
-                found.append(_of_signature(statement.args))
-            case ast.Assign([ast.Name("data_class")], ast.Name(data)):
-                found.append(_arguments(module.meanings.get(data, "")))
-    return {name: each for own in found for name, each in own.items()} if found else None
-
-
-def _of_signature(arguments: ast.arguments) -> dict[str, Argument]:
-    """Return the arguments of a signature, with their defaults if these are literals."""
-    positional = [*arguments.posonlyargs, *arguments.args]
-    defaults = [*(len(positional) - len(arguments.defaults)) * [None], *arguments.defaults, *arguments.kw_defaults]
-    found = {}
-    for argument, default in zip((*positional, *arguments.kwonlyargs), defaults, strict=True):
-        found[argument.arg] = _argument(default, argument.annotation)
-    return found
-
-
-def _argument(default: ast.expr | None, annotation: ast.expr | None) -> Argument:
-    value: Any = NO_LITERAL
-    if isinstance(default, ast.Call):  # such as `derived(default=None)` of `gyral.core.options`
-        default = next((each.value for each in default.keywords if each.arg == "default"), None)
-    if default is not None:
-        with suppress(ValueError):
-            value = ast.literal_eval(default)
-    text = "" if annotation is None else re.sub(r"Annotated\[(\w+), .*\]", r"\1", ast.unparse(annotation))
-    return Argument(list(value) if isinstance(value, tuple) else value, text)
+    return _Module(file, definitions, {own: f"{name}.{own}" for own in definitions} | imported)

@@ -18,22 +18,22 @@ Imports no torch.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 
 from gyral.config import roles
-from gyral.config.overrides import text
+from gyral.config.overrides import as_word, text
+from gyral.config.own_modules import config_folders
 from gyral.config.plain import Loader, yaml_fault
 from gyral.core.errors import UserError, one_line, suggest_name
 
-GROUP = "table"
-GENERATED = ("experiment", "column", "sweep")  # the groups whose choices come from tables
+GROUP = "table"  # the folder of the files
 COLUMN = "column"  # the group of the columns of tables whose columns differ in several options
 PROTOCOL = "_protocol"  # the choice of `experiment` that has the options of all rows alone
 EXTENDS = "extends"  # in the protocol or the rows: the table to inherit from; in a row: the rows to inherit from
@@ -54,67 +54,46 @@ class Table:
         file: its path; its name is that of the sweep.
         experiment: the rows are experiment=<experiment>/<row>.
         content: its sections.
-        groups: the groups of the command line, which a row may choose from.
+        rows: the rows, by their names on the command line; those that begin with an underscore are only for others.
     """
 
     file: Path
     experiment: str
     content: dict[str, Any]
-    groups: frozenset[str]
+    rows: dict[str, dict[str, Any]]
 
     @cached_property
-    def rows(self) -> dict[str, dict[str, Any]]:
-        """The rows, by their names on the command line; those that begin with an underscore are only for others.
-
-        With `extends`, the rows of another table come first, and an own row of the same name adds options to its row.
-
-        Raises:
-            UserError: the other table does not exist.
-        """
-        own = {str(name): row or {} for name, row in self.content["rows"].items() if name != EXTENDS}
-        others = self._other("rows", self.content["rows"].get(EXTENDS))
-        found = {} if others is None else others.rows
-        return found | {name: found.get(name, {}) | row for name, row in own.items()}
-
-    def options(self, name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Return the options of a row by their keys, without those of the protocol.
-
-        Raises:
-            UserError: the row extends one that does not exist, or itself.
-        """
-        if name in seen or name not in self.rows:
-            reason = "extends itself" if name in seen else f"must be one of {', '.join(self.rows)}"
-            raise UserError(f"{self.file}: extends={name}: {reason}")
-        row = self.rows[name]
-        others = row.get(EXTENDS, [])
-        found: dict[str, Any] = {}
-        for other in [others] if isinstance(others, str) else others:
-            found |= self.options(other, (*seen, name))
-        return found | {key: value for key, value in row.items() if key not in OWN}
-
     def protocol(self) -> dict[str, Any]:
-        """Return the options of all rows by their keys.
+        """The options of all rows by their keys.
 
         Raises:
             UserError: the protocol extends that of a table that does not exist.
         """
         own = dict(self.content.get("protocol") or {})
-        other = self._other("protocol", own.pop(EXTENDS, None))
-        return own if other is None else other.protocol() | own
+        other = _extended(self.file, "protocol", own)
+        return own if other is None else other.protocol | own
 
-    def _other(self, section: str, name: str | None) -> "Table | None":
-        """Return the table that a section extends, None for no name."""
-        if name is None:
-            return None
-        file = self.file.with_name(f"{name}.yaml")
-        if not file.is_file():
-            raise UserError(f"{self.file}: {section}.extends={name}: there is no table {file}")
-        return read(file, self.groups)
+    def options(self, name: str) -> dict[str, Any]:
+        """Return the options of a row, or of `PROTOCOL`, by their keys; those of the protocol come first.
+
+        Raises:
+            UserError: the row extends one that does not exist, or itself.
+        """
+        return self.protocol if name == PROTOCOL else self.protocol | self._own_options(name)
+
+    def _own_options(self, name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
+        if name in seen or name not in self.rows:
+            reason = "extends itself" if name in seen else f"must be one of {', '.join(self.rows)}"
+            raise UserError(f"{self.file}: extends={name}: {reason}")
+        others = self.rows[name].get(EXTENDS, [])
+        found: dict[str, Any] = {}
+        for other in [others] if isinstance(others, str) else others:
+            found |= self._own_options(other, (*seen, name))
+        return found | {key: value for key, value in self.rows[name].items() if key not in OWN}
 
     def source(self, name: str) -> dict[str, Any]:
         """Return where the published values of a row come from, by `SOURCE`; None is not known."""
-        own = self.rows[name].get("source") or {}
-        return dict.fromkeys(SOURCE) | (self.content.get("source") or {}) | own
+        return dict.fromkeys(SOURCE) | (self.content.get("source") or {}) | (self.rows[name].get("source") or {})
 
     @cached_property
     def experiments(self) -> list[str]:
@@ -127,6 +106,10 @@ class Table:
         """The options of the columns by their names on the command line; empty if the table has no such section."""
         columns = self.content.get("columns") or {}
         return {f"{self.experiment}/{name}": options for name, options in columns.items()}
+
+    def choices(self, group: str) -> list[str]:
+        """Return the names that the table adds to the group `experiment` or `column`."""
+        return [*self.columns] if group == COLUMN else self.experiments
 
     @property
     def axes(self) -> dict[str, list[Any]]:
@@ -144,9 +127,10 @@ class Table:
     @property
     def papers(self) -> dict[str, dict[str, Any]]:
         """The node `paper` of each row that the sweep trains or that is published only, in their order."""
-        rows = {f"{self.experiment}/{name}": row for name, row in self.rows.items()}
-        shown = {name for name, row in rows.items() if row.get("published_only")} | {*self.axes["experiment"]}
-        return {name: _paper(name.rpartition("/")[2], row) for name, row in rows.items() if name in shown}
+        names = {f"{self.experiment}/{name}": name for name in self.rows}
+        trained = self.axes["experiment"]
+        shown = {full: name for full, name in names.items() if full in trained or self.rows[name].get("published_only")}
+        return {full: self._paper(name) for full, name in shown.items()}
 
     @property
     def sources(self) -> dict[str, dict[str, Any]]:
@@ -159,91 +143,83 @@ class Table:
             return self._sweep()
         if group == COLUMN:
             return self._composed(self.columns[name])
-        return self._row(name.removeprefix(f"{self.experiment}/"))
+        row = name.removeprefix(f"{self.experiment}/")
+        config = self._composed(self.options(row))
+        if row != PROTOCOL:
+            config.paper = self._paper(row)
+        return config
 
     def _composed(self, options: dict[str, Any]) -> DictConfig:
         """Return the configuration with these options."""
         config = OmegaConf.create({"defaults": []})
         for key, value in options.items():
-            if "@" in key or key in self.groups:
+            if "@" in key or key in roles.CHOSEN:
                 config.defaults.append({f"override /{key}": value})
             elif key.partition(".")[0] in (*roles.SECTIONS, *roles.OTHERS):
                 OmegaConf.update(config, key, value, force_add=True)
             else:
-                known = sorted({*self.groups, *roles.SECTIONS, *roles.OTHERS})
+                known = sorted({*roles.CHOSEN, *roles.OTHERS})
                 allowed = f"must begin with one of {', '.join(known)}"
                 raise UserError(f"{self.file}: {key}: no such option; {suggest_name(key, known)}{allowed}")
         return config
 
-    def _row(self, name: str) -> DictConfig:
-        options = self.protocol()
-        if name != PROTOCOL:
-            options |= self.options(name)
-        config = self._composed(options)
-        if name != PROTOCOL:
-            config.paper = _paper(name, self.rows[name])
-        return config
-
     def _sweep(self) -> DictConfig:
-        protocol = f"{self.experiment}/{PROTOCOL}"
+        sweeper: dict[str, Any] = {
+            "params": {key: ",".join(map(_as_word, values)) for key, values in self.axes.items()}
+        }
+        if self.choose:
+            sweeper["choose"] = self.choose
+        # a row, so that the command line accepts the options of its task and its model
+        row = next(iter(self.axes["experiment"]), f"{self.experiment}/{PROTOCOL}")
         return OmegaConf.create(
             {
-                # a row, so that the command line accepts the options of its task and its model
-                "defaults": ["_base", {"override /experiment": (self.axes["experiment"] or [protocol])[0]}, "_self_"],
+                "defaults": ["_base", {"override /experiment": row}, "_self_"],
                 "report": self.content["report"],
-                "hydra": {
-                    **self.content.get("hydra", {}),
-                    "sweeper": {
-                        "params": {key: ",".join(map(_as_word, values)) for key, values in self.axes.items()},
-                        **({"choose": self.choose} if self.choose else {}),
-                    },
-                },
+                "hydra": {**self.content.get("hydra", {}), "sweeper": sweeper},
             }
         )
 
+    def _paper(self, name: str) -> dict[str, Any]:
+        """Return the node `paper` of a row: its title and what was published."""
+        row = self.rows[name]
+        return {"row": row.get("name", name), **_with_text_keys(row.get("paper") or {})}
 
-def files(folders: Iterable[Path]) -> dict[str, Path]:
-    """Return the tables in folders of configurations by name. The first of two with the same name counts."""
+
+def files() -> dict[str, Path]:
+    """Return the tables in the folders of configurations by name. The first of two with the same name counts."""
     found: dict[str, Path] = {}
-    for folder in folders:
+    for folder in config_folders():
         for file in sorted((folder / GROUP).glob("*.yaml")):
             found.setdefault(file.stem, file)
     return found
 
 
-def experiment_of(file: Path) -> str:
-    """Return the name of the rows of a table, "" if it has none. The rest of the file may be damaged."""
-    return _experiment_of(file, file.stat().st_mtime_ns)
+def that_may_have(choices: Iterable[str]) -> Iterator[Path]:
+    """Yield the tables among whose rows and columns choices could be, by their names. No table is parsed."""
+    folders = {str(folder) for choice in choices for folder in PurePosixPath(choice).parents if folder.name}
+    for file in files().values() if folders else ():
+        if _experiment_of(file, file.stat().st_mtime_ns) in folders:
+            yield file
 
 
 @cache
 def _experiment_of(file: Path, changed: int) -> str:
+    """Return the name of the rows of a table, "" if it has none. The rest of the file may be damaged."""
     named = re.search(r"^experiment: *([^\s#]+)", file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
     return "" if named is None else named[1].strip("\"'")
 
 
-def that_may_have(choices: Iterable[str], folders: Iterable[Path]) -> dict[Path, list[str]]:
-    """Return the tables among whose rows and columns choices could be, by their names, with those of each table."""
-    named = [choice for choice in choices if "/" in choice]
-    found = {}
-    for file in files(folders).values() if named else ():
-        prefix = f"{experiment_of(file)}/"
-        if own := [choice for choice in named if choice.startswith(prefix)]:
-            found[file] = own
-    return found
-
-
-def read(file: Path, groups: Iterable[str]) -> Table:
-    """Return the table in a file; `groups` are those of the command line.
+def load_table(file: Path) -> Table:
+    """Return the table in a file.
 
     Raises:
         UserError: the file is not a table; the message names what is wrong.
     """
-    return _read(file, file.stat().st_mtime_ns, frozenset(groups))
+    return _load(file, file.stat().st_mtime_ns)
 
 
 @cache
-def _read(file: Path, changed: int, groups: frozenset[str]) -> Table:
+def _load(file: Path, changed: int) -> Table:
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), Loader=Loader)
     except yaml.YAMLError as error:
@@ -252,46 +228,53 @@ def _read(file: Path, changed: int, groups: frozenset[str]) -> Table:
         raise UserError(f"{file}: {one_line(error)}") from None
     if not isinstance(content, dict):
         raise UserError(f"{file}: must have the sections experiment, report and rows")
-    for section in content:
-        if section not in SECTIONS:
-            raise UserError(f"{file}: {section}: must be one of {', '.join(SECTIONS)}")
     rows = content.get("rows")
     for mapping in (content.get("protocol"), rows, *(rows.values() if isinstance(rows, dict) else ())):
         if isinstance(mapping, dict) and LIKE in mapping:
             mapping[EXTENDS] = mapping.pop(LIKE)
-    named = isinstance(content.get("experiment"), str) and isinstance(content.get("report"), dict)
+    if (fault := next(_faults(content), None)) is not None:
+        raise UserError(f"{file}: {fault}")
+    own = dict(content["rows"])
+    other = _extended(file, "rows", own)
+    first = {} if other is None else other.rows  # an own row of the same name adds options to such a row
+    own = {str(name): first.get(str(name), {}) | (row or {}) for name, row in own.items()}
+    return Table(file, content["experiment"], content, first | own)
+
+
+def _extended(file: Path, section: str, own: dict[str, Any]) -> Table | None:
+    """Return the table that a section extends, None if it extends none; the section loses the name of the table."""
+    name = own.pop(EXTENDS, None)
+    other = file.with_name(f"{name}.yaml")
+    if name is not None and not other.is_file():
+        raise UserError(f"{file}: {section}.extends={name}: there is no table {other}")
+    return None if name is None else load_table(other)
+
+
+def _faults(content: dict[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the sections of a table; each check needs that the earlier ones found nothing."""
+    for section in content:
+        if section not in SECTIONS:
+            yield f"{section}: must be one of {', '.join(SECTIONS)}"
+    report, rows = content.get("report"), content.get("rows")
     own = [row or {} for name, row in rows.items() if name != EXTENDS] if isinstance(rows, dict) else [None]
-    if not named or not all(isinstance(row, dict) for row in own):
-        raise UserError(f"{file}: must have the name `experiment`, the section `report`, and `rows` with options each")
-    for key in content["report"]:
+    is_named = isinstance(content.get("experiment"), str) and isinstance(report, dict)
+    if not is_named or not all(isinstance(row, dict) for row in own):
+        yield "must have the name `experiment`, the section `report`, and `rows` with options each"
+    for key in report or ():
         if key not in REPORT:
-            raise UserError(f"{file}: report.{key}: {suggest_name(str(key), REPORT)}must be one of {', '.join(REPORT)}")
-    for source in (content, *own):
-        if not {*(source.get("source") or {})} <= {*SOURCE}:
-            raise UserError(f"{file}: source: must have the keys {', '.join(SOURCE)} alone")
-    for key, values in (content.get("sweep") or {}).items():
-        if not (isinstance(values, list) and values):
-            raise UserError(f"{file}: sweep.{key}={values}: must be a list of values, at least one")
-    _check_columns(file, content)
-    return Table(file, content["experiment"], content, groups)
-
-
-def _check_columns(file: Path, content: dict[str, Any]) -> None:
-    """Check the sections `columns` and `choose`."""
-    columns = content.get("columns") or {}
+            yield f"report.{key}: {suggest_name(str(key), REPORT)}must be one of {', '.join(REPORT)}"
+    if not all({*(source.get("source") or {})} <= {*SOURCE} for source in (content, *own)):
+        yield f"source: must have the keys {', '.join(SOURCE)} alone"
+    sweep, columns, choose = (content.get(section) or {} for section in ("sweep", "columns", "choose"))
     if not isinstance(columns, dict) or not all(isinstance(options, dict) for options in columns.values()):
-        raise UserError(f"{file}: columns: must have options for each column")
-    choose = content.get("choose") or {}
+        yield "columns: must have options for each column"
     if not isinstance(choose, dict) or (choose and not isinstance(choose.get("seed"), int)):
-        raise UserError(f"{file}: choose: must have lists of values and a `seed`")
-    for key, values in choose.items():
-        if key != "seed" and not (isinstance(values, list) and values):
-            raise UserError(f"{file}: choose.{key}={values}: must be a list of values")
-
-
-def _paper(name: str, row: dict[str, Any]) -> dict[str, Any]:
-    """Return the node `paper` of a row: its title and what was published."""
-    return {"row": row.get("name", name), **_with_text_keys(row.get("paper") or {})}
+        yield "choose: must have lists of values and a `seed`"
+    lists = [("sweep", *each) for each in sweep.items()]
+    lists += [("choose", key, values) for key, values in choose.items() if key != "seed"]
+    for section, key, values in lists:
+        if not (isinstance(values, list) and values):
+            yield f"{section}.{key}={values}: must be a list of values, at least one"
 
 
 def _with_text_keys(value: Any) -> Any:
@@ -299,8 +282,6 @@ def _with_text_keys(value: Any) -> Any:
 
 
 def _as_word(value: Any) -> str:
-    """Return a value as on the command line."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    word = str(value)
+    """Return a value as on the command line, with quotes if Hydra would read its text otherwise."""
+    word = as_word(value)
     return word if re.fullmatch(r"[\w.+/-]+", word, re.ASCII) else text(word)

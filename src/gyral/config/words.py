@@ -9,7 +9,7 @@ import csv
 import os
 import re
 from argparse import ArgumentError
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,15 +19,14 @@ from hydra._internal.utils import get_args_parser  # private: no public function
 from hydra.core.override_parser.types import QuotedString
 from omegaconf import DictConfig, OmegaConf, StringNode
 
-from gyral.config.groups import CHOSEN, choices, find_config, groups
+from gyral.config.groups import allowed_choices, groups
 from gyral.config.overrides import MULTIRUN, SWEEP, is_quoted, parse, quote, split_values, text
-from gyral.config.roles import SECTIONS
+from gyral.config.plain import walk
+from gyral.config.roles import CHOSEN, SECTIONS
 from gyral.config.signatures import takes_text
-from gyral.config.tables import GENERATED
 from gyral.core.commands import typed
 from gyral.core.errors import OptionError, UserError, similar_keys, suggest_name
 
-GLOBAL = "# @package _global_"  # the first line of the files of such a group
 PATHS = ("run", "resume", "weights")  # options of all commands whose values may contain any sign
 FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "paths.data_dir")  # further options in which ~ is the home directory
 
@@ -46,9 +45,6 @@ class Word(NamedTuple):
     value: str
     kind: str
 
-    def __str__(self) -> str:
-        return "".join(self[:4])
-
 
 def split_word(word: str, own_groups: Sequence[str] = ()) -> Word:
     """Return a word as its parts; `own_groups` are those of the command."""
@@ -59,7 +55,7 @@ def split_word(word: str, own_groups: Sequence[str] = ()) -> Word:
     return Word(sign, key, equals, value, "hydra" if re.split(r"[./@]", key)[0] == "hydra" else kind)
 
 
-def read_words(words: Sequence[str], file: Path, literal: tuple[str, ...] = ()) -> list[Word]:
+def read_words(words: Sequence[str], file: Path, literal: tuple[str, ...] = ()) -> list[str]:
     """Return the words of a command line in the form that Hydra accepts, and check them for common mistakes.
 
     The flag -m is first, choices of groups are without +, and values that are text are quoted: in a sweep each value
@@ -76,16 +72,17 @@ def read_words(words: Sequence[str], file: Path, literal: tuple[str, ...] = ()) 
             `gyral train`, -m or an option of Hydra.
     """
     own_groups = groups() if file.name == "train" else []
-    flags = [split_word(word) for word in words if word in MULTIRUN][:1]
-    others = [split_word(word, own_groups) for word in words if word not in MULTIRUN]
-    options = Options(others, file, bool(flags))
-    found = flags + [options.arranged(word, literal) for word in others]
-    _check_flags(["".join(word[:4]) for word in found], file)
+    split = [split_word(word, own_groups) for word in words if word not in MULTIRUN]
+    is_multirun = len(split) < len(words)
+    options = Options(split, file, is_multirun)
+    found = [options.arranged(word, literal) for word in split]
+    read = [word for word in words if word in MULTIRUN][:1] + ["".join(word[:4]) for word in found]
+    _check_flags(read, file)
     for word in found:
-        _check_word(word, file, bool(flags))
+        _check_word(word, file, is_multirun)
     if file.name == "train":
-        _check_unread({word.key: word.value for word in found if word.equals}, bool(flags))
-    return found
+        _check_unread({word.key: word.value for word in found if word.equals}, is_multirun)
+    return read
 
 
 class Options:
@@ -125,9 +122,9 @@ class Options:
         node = self._select(section) if section else self._config
         if not isinstance(node, DictConfig):
             return False
-        if isinstance(target := node.get("_target_"), str) and (known := takes_text(target, name)) is not None:
-            return known
-        return isinstance(node._get_node(name, validate_access=False), StringNode) or isinstance(self._select(key), str)
+        known = takes_text(target, name) if isinstance(target := node.get("_target_"), str) else None
+        is_text = isinstance(node._get_node(name, validate_access=False), StringNode)
+        return is_text or isinstance(self._select(key), str) if known is None else known
 
     @cached_property
     def _config(self) -> DictConfig | None:
@@ -154,8 +151,7 @@ class Options:
             function = SWEEP.match(value)
             if function and not (function[1] == "choice" and value.endswith(")")):
                 return value
-            start, end = (function[0], ")") if function else ("", "")
-            parts = split_values(value[len(start) : len(value) - len(end)])
+            parts = split_values(value[len(function[0]) : -1] if function else value)
             texts = [self._as_text(key, part) for part in parts]
             if "" in parts or texts == parts:  # Hydra refuses an empty item
                 return value
@@ -170,14 +166,16 @@ class Options:
             found = parse(f"{key}={value_as_list}")
         if found is None:
             return text(value)
-        is_one = not found.is_sweep_override()
-        read = found.value() if is_one else None
-        if is_one and (is_quoted(found) or read is None or isinstance(read, int | float) or read == value):
-            return value
-        if isinstance(read, str) and "\\" in value and not os.path.exists(value):  # escapes in Hydra's grammar
-            return value
-        is_other = self.file.name != "train" and not is_one  # -m is only available for gyral train
-        return text(value) if is_other or self.is_text(key) else value_as_list
+        if found.is_sweep_override():
+            is_text = self.file.name != "train"  # -m is only available for gyral train
+        else:
+            read = found.value()
+            if is_quoted(found) or read is None or isinstance(read, int | float) or read == value:
+                return value
+            if isinstance(read, str) and "\\" in value and not os.path.exists(value):  # escapes in Hydra's grammar
+                return value
+            is_text = False
+        return text(value) if is_text or self.is_text(key) else value_as_list
 
 
 def _check_flags(words: list[str], file: Path) -> None:
@@ -203,45 +201,45 @@ def _check_flags(words: list[str], file: Path) -> None:
 
 def _check_word(word: Word, file: Path, is_multirun: bool) -> None:
     """Raise `OptionError` or `UserError` for a word that nothing reads, or that is read otherwise than it looks."""
-    _, key, _, value, kind = word
+    sign, key, _, value, kind = word
+    as_typed = "".join(word[:4])
     known_hints = hints("train" if file.name == "train" else "other command")
     if kind == "hydra" and file.name != "train":
-        raise UserError(f"{word}: only gyral train has options of Hydra")
+        raise UserError(f"{as_typed}: only gyral train has options of Hydra")
     if key == "hydra":
-        raise UserError(f"{word}: is a section; set its options, such as hydra.run.dir=<directory>")
+        raise UserError(f"{as_typed}: is a section; set its options, such as hydra.run.dir=<directory>")
     if key == "resume" and value != "null" and is_multirun:
         raise OptionError(key, value.strip("'"), "resumes one run; leave it out, and the sweep itself resumes")
-    if key in known_hints and key not in groups():
+    if key in known_hints and kind != "choice":
         raise OptionError(key, value, known_hints[key])
-    if kind == "choice" and word.sign[:1] != "~":
-        _check_choice(word)
-    if not is_multirun and re.search(r"[,(]", value) and (found := parse(str(word))) and found.is_sweep_override():
+    if kind == "choice" and sign[:1] != "~":
+        _check_choice(key, value)
+    if not is_multirun and re.search(r"[,(]", value) and (found := parse(as_typed)) and found.is_sweep_override():
         reason = "several values need -m, as in: gyral train -m model=rum,lstm"
         if kind != "choice" or "@" in key:
             reason += f"; as one text, it is {typed([f'{key}={text(value)}'])}"
         raise OptionError(key, value, reason)
-    if word.sign[:1] == "+" and "@" not in str(word):
+    if sign[:1] == "+" and "@" not in as_typed:
         _check_addition(key, value, file)
 
 
-def _check_choice(word: Word) -> None:
+def _check_choice(key: str, value: str) -> None:
     """Raise `OptionError` for a choice of a group that has none, or that is a number, null or a reference."""
-    group, at, _ = word.key.partition("@")
+    group, at, _ = key.partition("@")
+    if group == "cell" and not at:
+        raise OptionError(key, value, f"is a section of a model; write model={value}, or cell@model.cell={value}")
     if group not in CHOSEN and not at:
-        advice = f"conf/{group} is none of the folders that Gyral reads; {suggest_name(group, CHOSEN)}must be one of "
-        of_cell = f"is a section of a model; write model={word.value}, or cell@model.cell={word.value}"
-        raise OptionError(group, word.value, of_cell if group == "cell" else advice + ", ".join(CHOSEN))
-    if at and (
-        group in GENERATED or find_config(group, choices(group)[0]).read_text(encoding="utf-8").startswith(GLOBAL)
-    ):
-        raise OptionError(word.key, word.value, f"sets options of several sections; write {group}=<name>")
-    found = parse(f"{word.key}={word.value}")
+        allowed = f"{suggest_name(group, CHOSEN)}must be one of {', '.join(CHOSEN)}"
+        raise OptionError(key, value, f"conf/{group} is none of the folders that Gyral reads; {allowed}")
+    if at and group in CHOSEN and group not in SECTIONS:
+        raise OptionError(key, value, f"sets options of several sections; write {group}=<name>")
+    found = parse(f"{key}={value}")
     if found is None or found.is_sweep_override():  # Hydra reports what cannot be parsed
         return
-    value = found.value()
-    for name in value or [None] if isinstance(value, list) else [value]:
+    names = found.value()
+    for name in names if isinstance(names, list) and names else [names]:
         if not (isinstance(name, str | QuotedString) and set(str(name)).isdisjoint("$?{")):
-            raise OptionError(word.key, word.value, f"must be one of {', '.join(choices(group))}")
+            raise OptionError(key, value, allowed_choices(group))
 
 
 def _check_addition(key: str, value: str, file: Path) -> None:
@@ -279,16 +277,10 @@ def hints(kind: str) -> dict[str, str]:
 
 def suggest(key: str, config: DictConfig) -> str:
     """Return "; did you mean …?" with the options of a configuration that resemble a key, or an empty text."""
-    known = [each for each in _keys(config) if each.startswith("hydra.") == key.startswith("hydra.")]
+    options = OmegaConf.to_container(config)
+    public = [each for each, _ in walk(options) if each and not re.search(r"\[|(^|\.)_", each)]
+    known = [each for each in public if each.startswith("hydra.") == key.startswith("hydra.")]
     section, dot, name = key.rpartition(".")
     other = hints("option").get(name.lower())
     found = similar_keys(key, known) or (similar_keys(f"{section}{dot}{other}", known) if other else [])
     return f"; did you mean {' or '.join(found)}?" if found else ""
-
-
-def _keys(section: DictConfig, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of all sections and options that have public names."""
-    for name in (str(name) for name in section if not str(name).startswith("_")):
-        yield f"{prefix}{name}"
-        if not OmegaConf.is_interpolation(section, name) and isinstance(section.get(name), DictConfig):
-            yield from _keys(section[name], f"{prefix}{name}.")

@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gyral.config.groups import choices, find_generated_choice, find_rows, generated_choices, load_table, warn_skipped
+from gyral.config.groups import choices, find_generated_choice, generated_choices, usable_tables, warn_skipped
 from gyral.config.overrides import combine, undefer_option, values_of_text
 from gyral.config.roles import PROCESS, role_of
-from gyral.config.tables import COLUMN, PROTOCOL
+from gyral.config.tables import COLUMN, PROTOCOL, load_table, that_may_have
 from gyral.core.checks import check_boolean, check_choice
 from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError, UserError, suggest_name
@@ -166,8 +166,9 @@ def named() -> tuple[Sweep, ...]:
 
 def containing(experiments: Iterable[str | None]) -> tuple[Sweep, ...]:
     """Return the sweeps of the tables that have one of these experiments, as `named` does."""
-    files = find_rows("experiment", {experiment for experiment in experiments if experiment}).values()
-    return _usable({file.stem for file in files})
+    rows = {experiment for experiment in experiments if experiment}
+    tables = usable_tables(that_may_have(rows))
+    return _usable(table.file.stem for table in tables if not rows.isdisjoint(table.experiments))
 
 
 def _usable(names: Iterable[str]) -> tuple[Sweep, ...]:

@@ -8,7 +8,9 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from gyral.config.composition import compose_with_hydra
-from gyral.config.groups import config_folders, find_config, find_generated_choice, load_table
+from gyral.config.groups import find_config, find_generated_choice
+from gyral.config.own_modules import config_folders
+from gyral.config.tables import load_table
 from gyral.core.checks import check_choice
 from gyral.core.measures import Measure
 from gyral.reports.catalogue import Sweep
@@ -49,7 +51,7 @@ def _class_of_task(experiment: str) -> str | None:
     if file is None:
         return None
     table = load_table(file)
-    options = table.protocol() | table.options(experiment.removeprefix(f"{table.experiment}/"))
+    options = table.options(experiment.removeprefix(f"{table.experiment}/"))
     return None if "task._target_" in options else _class_named_by(str(options.get("task")))
 
 

@@ -17,11 +17,11 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, read_write
 
 from gyral.config.errors import describe
-from gyral.config.groups import choices, find_generated_choice, load_choice, load_table
+from gyral.config.groups import choices, find_generated_choice, load_choice
 from gyral.config.overrides import combine, undefer_option
 from gyral.config.plain import flatten
 from gyral.config.roles import NOT_IN_DIRECTORIES
-from gyral.config.tables import PROTOCOL
+from gyral.config.tables import PROTOCOL, load_table
 from gyral.core.commands import program, typed
 from gyral.core.errors import JobError, OptionError, SweepError, UserError
 from gyral.core.measures import Measure, main_measure, printed

@@ -47,7 +47,7 @@ def definition(name: str, words: Sequence[str] = ()) -> str:
         if not re.match(r"\+?\w[^=]*=", word):
             raise UserError(f"{word}: must be key=value")
     train, typed_words = Path(CONFIG_PATH, "train"), words
-    _, _, *words = [str(word) for word in read_words(["-m", f"sweep={name}", *words], train)]
+    _, _, *words = read_words(["-m", f"sweep={name}", *words], train)
     composed = compose_with_hydra([f"sweep={name}"])
     sweeper, chosen = composed.hydra.sweeper, composed.hydra.runtime.choices
     searches = str(sweeper.get("_target_")).endswith(f".{SEARCHER}")

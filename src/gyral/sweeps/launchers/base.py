@@ -29,7 +29,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 import gyral
 from gyral.config import own_modules
-from gyral.config.groups import add_user_modules
 from gyral.core.checks import check_integer
 from gyral.core.errors import JobError
 from gyral.core.memory import release_freed_memory
@@ -150,7 +149,7 @@ def prepare_worker(job: SweepJob) -> None:
     os.chdir(job.cwd)
     sys.argv[:] = job.command
     own_modules.set_command(job.command[1:])
-    add_user_modules()
+    own_modules.add_user_modules()
     importlib.import_module("gyral.config.resolvers")  # registers the resolvers of the configuration
 
 
