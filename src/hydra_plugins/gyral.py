@@ -62,29 +62,30 @@ class Choices(ConfigSource):
     def load_config(self, config_path: str) -> ConfigResult:
         group, name = _split(config_path)
         package = "_global_" if group in GENERATED else None
-        return ConfigResult(self.provider, self.full_path(), load_choice(group, name), {"package": package})
+        config = load_choice(group, name, self.find(config_path))
+        return ConfigResult(self.provider, self.full_path(), config, {"package": package})
 
     def available(self) -> bool:
         return True
 
     def __init__(self, provider: str, path: str) -> None:
         super().__init__(provider, path)
-        self.is_group = cache(self.is_group)  # type: ignore[method-assign]  # Hydra asks several times for each choice
-        self.is_config = cache(self.is_config)  # type: ignore[method-assign]
+        self.find = cache(self.find)  # type: ignore[method-assign]  # Hydra asks several times for each choice
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (
-            self.provider,
-            self.full_path(),
-        )  # a job of SLURM or Ray gets it pickled, without the caches
+        return type(self), (self.provider, self.full_path())  # a job of SLURM or Ray gets it pickled, without the cache
+
+    def find(self, config_path: str) -> Path | None:
+        """Return the file of a choice, None if there is none."""
+        group, name = _split(config_path)
+        return find_generated_choice(group, name) if group in (*GENERATED, *OF_CLASSES) else None
 
     def is_group(self, config_path: str) -> bool:
         group, name = _split(config_path)
         return group in (*GENERATED, *OF_CLASSES) and (not name or bool(self.list(config_path, None)))
 
     def is_config(self, config_path: str) -> bool:
-        group, name = _split(config_path)
-        return group in (*GENERATED, *OF_CLASSES) and find_generated_choice(group, name) is not None
+        return self.find(config_path) is not None
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         group, name = _split(config_path)

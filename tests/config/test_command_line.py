@@ -143,8 +143,21 @@ def test_paths_need_no_quotes_for_hydra(entry: str, option: str, tmp_path: Path)
     assert error.startswith(f"{option}={path}: ")
 
 
-def test_unknown_experiments_are_refused() -> None:
-    assert invoke("experiment=rum_paper/fig4/gru_1000").error.startswith("experiment=rum_paper/fig4/gru_1000: ")
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("rum_paper/fig4/gru_1000", "did you mean rum_paper/fig4/gru_100 or rum_paper/"),
+        ("gru_100", "did you mean rum_paper/fig4/gru_100 or rum_paper/fig4_rates/gru_100? must be"),
+        ("nothing", "must be"),
+        ("3", "must be"),
+    ],
+)
+def test_unknown_experiments_are_refused_with_near_names(name: str, near: str) -> None:
+    error = invoke(f"experiment={name}").error
+    assert error.startswith(f"experiment={name}: {near}")
+    listed = f"must be one of {len(choices('experiment'))} names, which `gyral train --help experiment` lists"
+    assert error.endswith(listed)
+    assert len(error) < 300
 
 
 @pytest.mark.parametrize(

@@ -34,17 +34,8 @@ from gyral.core.signals import Interrupted
 from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
 
 COMMANDS = ("train", "evaluate", "predict", "generate", "report", "fetch", "dashboard")
-GROUPS = (
-    "task",
-    "model",
-    "optimizer",
-    "scheduler",
-    "trainer",
-    "callbacks",
-    "logger",
-    "launcher",
-    "debug",
-)  # in the help
+# in the help
+GROUPS = ("task", "model", "optimizer", "scheduler", "trainer", "callbacks", "logger", "launcher", "debug")
 HELP_WIDTH = 100  # characters
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 

@@ -139,8 +139,8 @@ def find_config(group: str, name: str) -> Path:
     return found or CONF / group / f"{name}.yaml"
 
 
-def load_choice(group: str, name: str) -> DictConfig:
-    """Return the configuration of a choice, with its list of defaults.
+def load_choice(group: str, name: str, file: Path | None = None) -> DictConfig:
+    """Return the configuration of a choice, with its list of defaults, from its file, which is found if it is None.
 
     A cell or a task has all options of its constructor, as if its file listed them. So has a cell within the file of a
     model.
@@ -148,7 +148,7 @@ def load_choice(group: str, name: str) -> DictConfig:
     if group == SMALL:
         of, _, choice = name.split("/", 2)
         return OmegaConf.create(small_options(target_of(of, choice)))
-    file = find_config(group, name)
+    file = file or find_config(group, name)
     if file.parent.name == tables.GROUP:
         return load_table(file).config(group, name)
     if group == "model" and file.parent.name == "cell":

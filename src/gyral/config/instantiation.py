@@ -22,7 +22,7 @@ from pydantic.errors import PydanticUserError
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from gyral.config.errors import allocation, place_in_own_code
-from gyral.config.plain import WITH_TEXTS, map_texts
+from gyral.config.plain import WITH_TEXTS, map_texts, walk
 from gyral.config.roles import OTHERS, REQUIRED, SECTIONS
 from gyral.config.trust import GROUPS, find_object, known_names
 from gyral.core.errors import OptionError, UserError, one_line, suggest_name
@@ -198,7 +198,8 @@ def _with_null(reason: str, hint: Any) -> str:
 
 def _hint_of(section: Any, option: str) -> Any:
     """Return the type hint of an option of a section, None if it has none."""
-    parameters = (_is_section(section) and parameters_of(find_object(section["_target_"]))) or {}
+    has_target = isinstance(section, DictConfig) and "_target_" in section
+    parameters = (parameters_of(find_object(section["_target_"])) if has_target else None) or {}
     return parameters[option].annotation if option in parameters else None
 
 
@@ -232,16 +233,9 @@ def _find_section(config: DictConfig, key: str, error: OptionError) -> str:
     """
     owners: dict[str, bool] = {}  # the sections that have the option, and whether with its value
     for root in (key, "model") if key == "task" else (key,):
-        if owners:
-            break
-        sections = [(OmegaConf.select(config, root), root)]
-        for section, where in sections:
-            found = OmegaConf.select(section, error.option, default=section)
-            if not _is_section(found):  # `cell` is a section of a model, and may be an option in it
+        sections = walk(OmegaConf.to_container(OmegaConf.select(config, root)), root) if not owners else ()
+        for where in (where for where, node in sections if isinstance(node, dict) and "_target_" in node):
+            found = OmegaConf.select(config, f"{where}.{error.option}", default=DictConfig({"_target_": None}))
+            if not (isinstance(found, DictConfig) and "_target_" in found):  # `cell` is a section, or an option in one
                 owners[where] = str(found) == str(error.value)
-            sections += [(section[name], f"{where}.{name}") for name in section if _is_section(section[name])]
     return max(owners, key=owners.__getitem__, default=key)
-
-
-def _is_section(value: Any) -> bool:
-    return isinstance(value, DictConfig) and "_target_" in value

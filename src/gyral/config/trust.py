@@ -59,12 +59,11 @@ def check_names(config: dict[str, Any], option: str, directory: Path, trust: Any
         return OptionError(option, directory, f"its configuration names {name} ({key}), which {reason}")
 
     trusted = trusted_modules(trust)
-    foreign = _foreign_names(config)
+    foreign = [(key, name) for key, name in _names(config) if not _is_allowed(key, name)]
     for key, name in foreign:
         if not _can_be_trusted(name):
             raise refused(key, name, "the configuration of a run must not name")
-    untrusted = [(key, name) for key, name in foreign if not _is_in(name, trusted)]
-    if untrusted:
+    if untrusted := [(key, name) for key, name in foreign if not _is_in(name, trusted)]:
         words = _trust_word([*trusted, *(_package(name) for _, name in untrusted)])
         raise refused(*untrusted[0], f"is not part of Gyral; write {words} if you trust its author and the run's")
     for key, name in foreign:
@@ -116,9 +115,9 @@ def trust_words(config: dict[str, Any]) -> list[str]:
     Args:
         config: the configuration of the run, as plain containers.
     """
-    others = [(key, name) for key, name in _names(config) if _can_be_trusted(name)]  # than Gyral's: no file is read
-    packages = [_package(name) for key, name in others if not _is_allowed(_place(key), name)]
-    return [_trust_word(packages)] if packages else []
+    # names of Gyral are left out first: then no file is read
+    others = [_package(name) for key, name in _names(config) if _can_be_trusted(name) and not _is_allowed(key, name)]
+    return [_trust_word(others)] if others else []
 
 
 def _trust_word(modules: list[str]) -> str:
@@ -136,16 +135,13 @@ def _is_in(name: str, modules: tuple[str, ...]) -> bool:
 
 def _can_be_trusted(name: Any) -> bool:
     """Return whether a name may be allowed by `trust=`: a dotted name in a module of the user or of a package."""
-    is_name = isinstance(name, str) and DOTTED_NAME.fullmatch(name) and "." in name
-    return bool(is_name) and _package(name) not in NEVER_TRUSTED
+    is_name = isinstance(name, str) and DOTTED_NAME.fullmatch(name)
+    return bool(is_name) and _package(name) not in NEVER_TRUSTED and "." in name
 
 
-def _foreign_names(config: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Return the keys and names in a configuration that are not allowed by default."""
-    return [(key, name) for key, name in _names(config) if not _is_allowed(_place(key), name)]
-
-
-def _is_allowed(place: str, name: Any) -> bool:
+def _is_allowed(key: str, name: Any) -> bool:
+    """Return whether a section or option may have a name without `trust`."""
+    place = _place(key)
     if not isinstance(name, str) or name in known_names(place):
         return isinstance(name, str)
     module, _, attribute = name.rpartition(".")

@@ -78,8 +78,7 @@ def read_words(words: Sequence[str], file: Path, literal: tuple[str, ...] = ()) 
     found = [options.arranged(word, literal) for word in split]
     read = [word for word in words if word in MULTIRUN][:1] + ["".join(word[:4]) for word in found]
     _check_flags(read, file)
-    for word in found:
-        _check_word(word, file, is_multirun)
+    _check_words(found, file, is_multirun)
     if file.name == "train":
         _check_unread({word.key: word.value for word in found if word.equals}, is_multirun)
     return read
@@ -199,28 +198,28 @@ def _check_flags(words: list[str], file: Path) -> None:
         raise UserError("-m is only available for gyral train")
 
 
-def _check_word(word: Word, file: Path, is_multirun: bool) -> None:
+def _check_words(words: Sequence[Word], file: Path, is_multirun: bool) -> None:
     """Raise `OptionError` or `UserError` for a word that nothing reads, or that is read otherwise than it looks."""
-    sign, key, _, value, kind = word
-    as_typed = "".join(word[:4])
     known_hints = hints("train" if file.name == "train" else "other command")
-    if kind == "hydra" and file.name != "train":
-        raise UserError(f"{as_typed}: only gyral train has options of Hydra")
-    if key == "hydra":
-        raise UserError(f"{as_typed}: is a section; set its options, such as hydra.run.dir=<directory>")
-    if key == "resume" and value != "null" and is_multirun:
-        raise OptionError(key, value.strip("'"), "resumes one run; leave it out, and the sweep itself resumes")
-    if key in known_hints and kind != "choice":
-        raise OptionError(key, value, known_hints[key])
-    if kind == "choice" and sign[:1] != "~":
-        _check_choice(key, value)
-    if not is_multirun and re.search(r"[,(]", value) and (found := parse(as_typed)) and found.is_sweep_override():
-        reason = "several values need -m, as in: gyral train -m model=rum,lstm"
-        if kind != "choice" or "@" in key:
-            reason += f"; as one text, it is {typed([f'{key}={text(value)}'])}"
-        raise OptionError(key, value, reason)
-    if sign[:1] == "+" and "@" not in as_typed:
-        _check_addition(key, value, file)
+    for sign, key, equals, value, kind in words:
+        word = f"{sign}{key}{equals}{value}"
+        if kind == "hydra" and file.name != "train":
+            raise UserError(f"{word}: only gyral train has options of Hydra")
+        if key == "hydra":
+            raise UserError(f"{word}: is a section; set its options, such as hydra.run.dir=<directory>")
+        if key == "resume" and value != "null" and is_multirun:
+            raise OptionError(key, value.strip("'"), "resumes one run; leave it out, and the sweep itself resumes")
+        if key in known_hints and kind != "choice":
+            raise OptionError(key, value, known_hints[key])
+        if kind == "choice" and sign[:1] != "~":
+            _check_choice(key, value)
+        if not is_multirun and re.search(r"[,(]", value) and (found := parse(word)) and found.is_sweep_override():
+            reason = "several values need -m, as in: gyral train -m model=rum,lstm"
+            if kind != "choice" or "@" in key:
+                reason += f"; as one text, it is {typed([f'{key}={text(value)}'])}"
+            raise OptionError(key, value, reason)
+        if sign[:1] == "+" and "@" not in word:
+            _check_addition(key, value, file)
 
 
 def _check_choice(key: str, value: str) -> None:
