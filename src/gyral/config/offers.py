@@ -178,11 +178,8 @@ def values(function: Function, given: Mapping[str, str], prefix: str = "") -> di
     """
     options, found = options_of(function), {}
     for name, text in given.items():
-        if options[name].annotation in TEXT:
-            found[name] = text
-            continue
         try:
-            value = yaml.safe_load(text)
+            value = text if options[name].annotation in TEXT else yaml.safe_load(text)
         except yaml.YAMLError:
             raise OptionError(prefix + name, text, "must be a number, true, false or null") from None
         if value is not None:  # null selects the default

@@ -71,7 +71,7 @@ def defer_options(arguments: list[str]) -> list[str]:
         argument: f"{key}=choice({value})"
         for argument, (key, value) in words.items()
         if key.partition(".")[0] in varied or ("experiment" in varied and not key.startswith("hydra."))
-        if "." in key and is_sweep(argument) is False
+        if "." in key and (found := parse(argument)) is not None and not found.is_sweep_override()
     }
     return [deferred.get(argument, argument) for argument in arguments]
 
@@ -142,30 +142,21 @@ def combine(axes: Mapping[str, Sequence[str]], together: Any = ()) -> list[tuple
     """
     groups = [list(together)] if together and all(isinstance(key, str) for key in together) else list(together)
     keys = [key for group in groups for key in group]
-    option = "hydra.sweeper.together"
     for group in groups:
-        lengths = {key: len(axes.get(key, ())) for key in group}
-        for key, length in lengths.items():
-            if length == 0 or keys.count(key) > 1:
-                reason = (
-                    f"{key} is not an axis of the sweep; it has" if length == 0 else f"{key} occurs twice; axes are"
-                )
-                raise OptionError(option, together, f"{reason} {', '.join(axes)}")
-        if len({*lengths.values()}) > 1:
-            counted = ", ".join(f"{key} has {length}" for key, length in lengths.items())
-            raise OptionError(option, together, f"must have as many values of each key; {counted}")
+        for key in group:
+            if not axes.get(key) or keys.count(key) > 1:
+                reason = "occurs twice; axes are" if axes.get(key) else "is not an axis of the sweep; it has"
+                raise OptionError("hydra.sweeper.together", together, f"{key} {reason} {', '.join(axes)}")
+        if len({len(axes[key]) for key in group}) > 1:
+            counted = ", ".join(f"{key} has {len(axes[key])}" for key in group)
+            reason = f"must have as many values of each key; {counted}"
+            raise OptionError("hydra.sweeper.together", together, reason)
     units = [group for group in groups if group] + [[key] for key in axes if key not in keys]
     units.sort(key=lambda unit: min(map([*axes].index, unit)))
     found = product(*(zip(*(axes[key] for key in unit), strict=True) for unit in units))
     order = [key for unit in units for key in unit]
     places = [order.index(key) for key in axes]
     return [tuple(words[place] for place in places) for words in (sum(parts, ()) for parts in found)]
-
-
-def is_sweep(override: str) -> bool | None:
-    """Return whether an override has several values, or None if it cannot be parsed, which Hydra reports."""
-    found = parse(override)
-    return None if found is None else found.is_sweep_override()
 
 
 def plain(override: str) -> str:
