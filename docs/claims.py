@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -32,6 +32,7 @@ from gyral.core.checks import check_choice
 from gyral.core.measures import Measure, percent
 from gyral.reports.catalogue import containing
 from gyral.reports.measures import task_measures
+from gyral.reports.statistics import mean_text
 from gyral.runs.record_files import read_probe
 from gyral.runs.run_record import RunRecord, measures_of
 from gyral.runs.saved_files import read_yaml_as
@@ -288,5 +289,4 @@ def claims_table(claims: Sequence[Claim]) -> str:
 def _summary(measure: Measure, values: list[float]) -> str:
     if not values:
         return "no run"
-    deviation = f" ± {stdev(values):.{measure.digits}f}" if len(values) > 1 else ""
-    return f"{fmean(values):.{measure.digits}f}{deviation} (n = {len(values)})"
+    return f"{mean_text(values, measure.digits)} (n = {len(values)})"

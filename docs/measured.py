@@ -5,14 +5,12 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import NamedTuple
 
-from gyral.reports.catalogue import Sweep, containing
-from gyral.reports.measures import with_measures
-from gyral.reports.numbers import Numbers
-from gyral.reports.rows import Row, columns_of, in_column, rows_of
-from gyral.reports.tables.solved_table import solved_count
+from gyral.reports.catalogue import Plan, Sweep
+from gyral.reports.frame import Frame, read_frames
+from gyral.reports.statistics import mean_text
 from gyral.runs.names import describe_option
 from gyral.runs.records import read
 from gyral.runs.run_record import RunRecord
@@ -74,10 +72,10 @@ def cells() -> dict[str, str]:
 def all_measured() -> list[Measured]:
     """Return the results of all rows of all tables, without the transcribed ones."""
     found: list[Measured] = []
-    for table in containing(record.experiment for record in records()):
-        mine = [record for record in records() if table.has(record)]
-        sweep = with_measures(table, mine)
-        own = list(_of_sweep(sweep, rows_of(sweep, mine)))
+    for frame in read_frames(records(), Plan()):
+        if frame.sweep is None:
+            continue
+        sweep, own = frame.sweep, list(_of_frame(frame, frame.sweep))
         for one in own:
             alike = [other for other in own if other.settings == one.settings]
             if not (sweep.column or "").startswith("optimizer."):  # whose best value counts
@@ -90,25 +88,22 @@ def all_measured() -> list[Measured]:
     return found
 
 
-def _of_sweep(sweep: Sweep, rows: list[Row]) -> Iterator[Measured]:
-    numbers = Numbers(rows, sweep)
-    for row in rows:
+def _of_frame(frame: Frame, sweep: Sweep) -> Iterator[Measured]:
+    for row in frame.rows:
         if not sweep.trains(row.experiment):
             continue
         _, *overrides = row.label.split("\n")
         words = [override.lstrip("+~").partition("=") for override in overrides]
         settings = ", ".join(describe_option(key, value) for key, _, value in words)
-        for column in columns_of(sweep, rows):
-            runs = numbers.of(in_column(sweep, row, column), f"test/{sweep.main.name}", column)
+        for column in frame.columns:
+            runs = frame.of(frame.in_column(row, column), f"test/{sweep.measure}", column)
             values = [value for _, value in runs if value is not None]
             if not values:
                 continue
             title = sweep.head(column) if column else ""
-            text = f"{fmean(values):.{sweep.main.digits}f}"
+            text = mean_text(values, sweep.main.digits)
             if sweep.layout == "solved":
-                text = f"{solved_count(sweep, values)} of {len(values)} seeds"
-            elif len(values) > 1:
-                text += f" ± {stdev(values):.{sweep.main.digits}f}"
+                text = f"{sweep.solved_count(values)} of {len(values)} seeds"
             yield Measured(row.experiment, title, settings, text, fmean(values), False)
 
 

@@ -19,7 +19,6 @@ import sys
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from statistics import fmean, stdev
 
 import measured
 import speeds
@@ -34,6 +33,7 @@ from gyral.core.escaping import escape_markdown
 from gyral.reports.catalogue import load
 from gyral.reports.render import markdown
 from gyral.reports.rows import rows_of
+from gyral.reports.statistics import mean_text
 from gyral.reports.sweep_report import collect
 from gyral.reports.tables.columns import choose_columns, read_names
 from gyral.reports.tables.sections import make_sections
@@ -116,8 +116,7 @@ class Runs(list[dict[str, float]]):
 
     def mean(self, name: str) -> str:
         """Return a number's mean over the seeds and its standard deviation as text."""
-        values = [numbers[name] for numbers in self]
-        return f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+        return mean_text([numbers[name] for numbers in self], 1)
 
 
 def probe_table(probe: str, sweep: str, file: Path) -> str:

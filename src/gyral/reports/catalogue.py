@@ -120,6 +120,10 @@ class Sweep:
         papers = {name: paper for name, paper in self.papers.items() if name not in without}
         return replace(self, axes={**self.axes, **kept}, papers=papers, ngrams=ngrams)
 
+    def solved_count(self, values: Iterable[float]) -> int:
+        """Return the number of runs that are solved, given the measure of each as tables print it."""
+        return sum(value >= self.solved for value in values)
+
     def ngram_result(self, order: int) -> str:
         """Return the name of the result of the n-gram model of this order."""
         return f"test/ngram_{order}_{self.measure}"

@@ -68,6 +68,11 @@ class Row:
             return next((value[name] for name in names if name in value), None)
         return None if GROUP.fullmatch(column) else value
 
+    def published_groups(self, measure: str) -> dict[int, float]:
+        """Return the published values of a measure by the number of the group of test examples."""
+        values = self.paper.get(measure)
+        return {int(number): float(value) for number, value in values.items()} if isinstance(values, dict) else {}
+
 
 def rows_of(sweep: Sweep, records: Sequence[RunRecord]) -> list[Row]:
     """Sort runs into the rows of a sweep. Every row appears, and a row with several settings once for each.
@@ -132,18 +137,6 @@ def by_budget(records: Iterable[RunRecord]) -> list[list[RunRecord]]:
         return sum(bool(record.results) for record in runs), longest
 
     return sorted(found.values(), key=order, reverse=True)
-
-
-def columns_of(sweep: Sweep, rows: Sequence[Row]) -> list[str]:
-    """Return the values of the sweep's column, then other values of runs; [""] if there is a single column."""
-    expected = sweep.axes[sweep.column] if sweep.column else [""]
-    found = {sweep.column_of(record) for row in rows for record in row.records}
-    return [*expected, *sorted(found - {*expected})]
-
-
-def in_column(sweep: Sweep, row: Row, column: str) -> list[RunRecord]:
-    """Return the runs of a row that belong to a column."""
-    return [record for record in row.records if sweep.column_of(record) == column]
 
 
 def common_overrides(rows: Sequence[Row]) -> list[str]:

@@ -9,10 +9,11 @@ import pytest
 
 from gyral.core.measures import ACCURACY, COARSE
 from gyral.reports import catalogue
+from gyral.reports.frame import Frame
 from gyral.reports.measures import with_measures
-from gyral.reports.numbers import Numbers
 from gyral.reports.rows import Row, rows_of
-from gyral.reports.tables.paper_table import measured_entry, paper_table
+from gyral.reports.tables.cells import measured
+from gyral.reports.tables.layouts import tables_of
 from gyral.reports.tables.table import NOTHING
 from gyral.runs.records import read
 from tests.helpers.running import invoke
@@ -77,11 +78,11 @@ def test_a_measure_that_the_task_of_a_row_lacks_has_no_entry(tmp_path: Path) -> 
     write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.5)
     records, _ = read(tmp_path)
     sweep = catalogue.load("rum_paper_table1")
-    rows = rows_of(sweep, records)
-    numbers, [row] = Numbers(rows, sweep), [row for row in rows if row.records]
-    assert measured_entry(sweep, numbers, row, ACCURACY, "30").text.startswith("50.0")
-    assert measured_entry(sweep, numbers, row, COARSE, "30") == NOTHING
-    assert measured_entry(sweep, numbers, row, COARSE, "50") == NOTHING
+    frame = Frame(sweep.title, rows_of(sweep, records), sweep)
+    [row] = [row for row in frame.rows if row.records]
+    assert measured(frame, row, ACCURACY, "30").text.startswith("50.0")
+    assert measured(frame, row, COARSE, "30") == NOTHING
+    assert measured(frame, row, COARSE, "50") == NOTHING
 
 
 def test_seeds_and_steps_are_shown_once_for_the_same_runs(tmp_path: Path) -> None:
@@ -92,9 +93,10 @@ def test_seeds_and_steps_are_shown_once_for_the_same_runs(tmp_path: Path) -> Non
     rows = [Row(f"{TABLE1}/gru", (), paper, [record]) for record in read(tmp_path)[0]]
     rows.append(replace(rows[0], records=[]))
     sweep = with_measures(sweep, rows[0].records)
-    *table, (_, absent) = paper_table(sweep, rows, Numbers(rows, sweep)).rows
-    for _, measured in table:
-        assert [len(entry.lines) for entry in measured[:4:2]] == [4, 1]
+    [table] = tables_of(Frame(sweep.title, rows, sweep))
+    *rows_of_runs, (_, absent) = table.rows
+    for _, entries in rows_of_runs:
+        assert [len(entry.lines) for entry in entries[:4:2]] == [4, 1]
     assert [entry.lines for entry in absent[:4:2]] == [["–"], ["–"]]
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from gyral.reports import catalogue
+from gyral.reports.frame import Frame
 from gyral.reports.measures import with_measures
-from gyral.reports.numbers import Numbers
 from gyral.reports.rows import rows_of
-from gyral.reports.tables.solved_table import exact_interval, solved_tables
+from gyral.reports.statistics import exact_interval
+from gyral.reports.tables.layouts import tables_of
 from gyral.runs.run_record import Curve, Log, RunRecord
 from gyral.tasks.group import GroupTask
 from tests.helpers.running import invoke
@@ -53,8 +54,7 @@ def test_what_is_solved_how_far_and_how_fast() -> None:
         *(run("S5_2", seed, [0.0167, 0.0, 0.0, 0.0], [50, 2500]) for seed in (1, 2)),
     ]
     sweep = with_measures(catalogue.load("atlas_small"), records)
-    rows = rows_of(sweep, records)
-    solved, *others = solved_tables(sweep, rows, Numbers(rows, sweep))
+    solved, *others = tables_of(Frame(sweep.title, rows_of(sweep, records), sweep))
     entries = [
         {column.head: "; ".join(column.entries[0].lines) for column in table.columns} for table in (solved, *others)
     ]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gyral.core.files import csv_line
-from gyral.reports.render.text import entry_line, one_line
+from gyral.reports.render.text import one_line
 from gyral.reports.rows import Row
 from gyral.reports.tables.sections import Section
 from gyral.reports.tables.table import Entry
@@ -53,9 +53,7 @@ def _lines(entry: Entry) -> Iterator[dict[str, Any]]:
         "paper": "" if entry.paper is None else entry.paper,
     }
     if not entry.runs:
-        yield number | {
-            "state": "" if entry.mean is not None else "missing" if entry.text == "–" else entry_line(entry)
-        }
+        yield number | {"state": "" if entry.mean is not None else "missing" if entry.text == "–" else entry.line}
     for record, value in entry.runs:
         origin = record.provenance
         yield number | {

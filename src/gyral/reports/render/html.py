@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gyral.core.html import page_template
 from gyral.reports.plots.options import Options
 from gyral.reports.render.text import runs_table
-from gyral.reports.tables.sections import Section, describe_stopped
+from gyral.reports.tables.sections import Section
 from gyral.reports.tables.table import Entry
 from gyral.runs.run_record import RunRecord, curve_names, measures_of
 
@@ -53,7 +53,6 @@ def render(title: str, sections: Sequence[Section], notes: Sequence[str]) -> str
         sections=list(zip(sections, drawings, strict=True)),
         notes=notes,
         values_of=values_of,
-        describe_stopped=describe_stopped,
         runs_table=runs_table,
     )
 

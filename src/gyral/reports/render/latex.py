@@ -8,7 +8,7 @@ from unicodedata import east_asian_width
 
 from gyral.reports.render.text import labelled_runs, one_line, run_line
 from gyral.reports.tables.columns import without_details
-from gyral.reports.tables.sections import Section, describe_stopped
+from gyral.reports.tables.sections import Section
 from gyral.reports.tables.table import SHARED, Entry, Table
 from gyral.runs.run_record import remarks_of
 
@@ -77,7 +77,7 @@ def render(sections: Sequence[Section], notes: Sequence[str], name: str, width: 
             own = label if labels[label] == 1 else f"{label}-{labels[label]}"
             lines += ["", *_table(without_details(table), section, own, width)]
         comments = [shared for table in section.tables if (shared := "".join(table.caption.partition(SHARED)[1:]))]
-        comments += [*section.footnotes, *map(describe_stopped, section.stopped), section.shortfall, *section.commands]
+        comments += [*section.footnotes, *section.stopped, section.shortfall, *section.commands]
         for row, record in labelled_runs(section):
             comments.append(f"{row}: {run_line(record)}: {record.provenance.command}")
         lines += [_comment(text.removeprefix("; ")) for text in comments if text]

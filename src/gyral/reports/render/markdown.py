@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 
 from gyral.core.escaping import escape_markdown
-from gyral.reports.render.text import entry_line, one_line, runs_table
-from gyral.reports.tables.sections import Section, describe_stopped
+from gyral.reports.render.text import one_line, runs_table
+from gyral.reports.tables.sections import Section
 from gyral.reports.tables.table import Entry
 
 
@@ -41,7 +41,7 @@ def _section(section: Section, with_runs: bool) -> list[str]:
     if section.shortfall:
         parts.append(escape_markdown(section.shortfall))
     if section.stopped:
-        parts.append("\n".join(f"- {escape_markdown(describe_stopped(record))}" for record in section.stopped))
+        parts.append("\n".join(f"- {escape_markdown(line)}" for line in section.stopped))
     if section.commands:
         commands = "\n".join(section.commands)
         fence = max(("```", *(f"`{ticks}" for ticks in re.findall("`+", commands))), key=len)
@@ -67,7 +67,7 @@ def _table(heads: list[str], rows: list[list[str]], prose: bool) -> str:
 
 
 def _entry(entry: Entry) -> str:
-    text, line = one_line(entry.text), entry_line(entry)
+    text, line = one_line(entry.text), entry.line
     if not entry.best:
         return escape_markdown(line)
     return f"**{escape_markdown(text)}**{escape_markdown(line.removeprefix(text))}"

@@ -9,7 +9,7 @@ from rich.text import Text
 from gyral.core.console import Console
 from gyral.core.errors import printable
 from gyral.reports.render.text import labelled_runs, run_line
-from gyral.reports.tables.sections import Section, describe_stopped
+from gyral.reports.tables.sections import Section
 from gyral.reports.tables.table import Entry, Table
 
 MIN_NUMBER_WIDTH = 13  # up to this width, columns of numbers are not narrowed
@@ -26,8 +26,8 @@ def print_section(console: Console, section: Section, with_runs: bool) -> None:
         for label, record in labelled_runs(section):
             lines = filter(None, (f"{label}: {run_line(record)}", record.provenance.command))
             console.print(printable("\n    ".join(lines)), soft_wrap=True)
-    for record in section.stopped:
-        console.print(printable(describe_stopped(record)), soft_wrap=True)
+    for line in section.stopped:
+        console.print(printable(line), soft_wrap=True)
     if section.shortfall:
         console.print(printable(" To run them: ".join((section.shortfall, *section.commands[:1]))), soft_wrap=True)
         for command in section.commands[1:]:

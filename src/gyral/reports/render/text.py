@@ -3,20 +3,12 @@
 from collections.abc import Iterator
 
 from gyral.reports.tables.sections import Section
-from gyral.reports.tables.table import Entry
 from gyral.runs.run_record import RunRecord
 
 
 def one_line(label: str) -> str:
     """Return the lines of a row's name or of an entry as one."""
     return ", ".join(label.split("\n"))
-
-
-def entry_line(entry: Entry) -> str:
-    """Return an entry with its notes as one line."""
-    notes = "; ".join(entry.remarks)
-    text = one_line(entry.text)
-    return f"{text} ({notes})" if text and notes else text or notes
 
 
 def run_line(record: RunRecord) -> str:
@@ -39,15 +31,16 @@ def runs_table(section: Section) -> tuple[list[str], list[list[str]]]:
 
     Columns without any entry are left out.
     """
+    measures = section.measures if section.sweep else section.measures[:1]
     rows = []
     for label, record in labelled_runs(section):
         origin = record.provenance
-        values = [(measure, measure.value(record.results)) for measure in section.measures]
+        values = [(measure, measure.value(record.results)) for measure in measures]
         numbers = ["" if value is None else f"{value:.{measure.digits}f}" for measure, value in values]
         state = "" if record.results else record.state
         texts = [label, record.seed, state, *numbers, f"{record.steps:,}" if record.steps else "", record.place]
         rows.append([*texts, origin.code, origin.identity, origin.command or "unknown"])
-    measured = [measure.title for measure in section.measures]
+    measured = [measure.title for measure in measures]
     heads = ["row", "seed", "state", *measured, "steps", "run", "commit", "W&B id", "command"]
     shown = [index for index in range(len(heads)) if any(row[index] for row in rows)]
     return [heads[index] for index in shown], [[row[index] for index in shown] for row in rows]

@@ -8,8 +8,8 @@ from gyral.config.overrides import plain
 from gyral.config.trust import trust_words
 from gyral.core.commands import program, typed
 from gyral.reports.catalogue import DIRECTORY, Sweep
-from gyral.reports.rows import Row, in_column
-from gyral.reports.tables.entries import absent_seeds
+from gyral.reports.rows import Row
+from gyral.reports.tables.cells import absent_seeds
 from gyral.runs.run_record import RunRecord
 
 
@@ -52,7 +52,7 @@ def _lacking(sweep: Sweep, row: Row, home: Path | None) -> Iterator[tuple[str, l
     if _is_joint(sweep, row) or not sweep.trains(row.experiment):
         return
     for column in sweep.axes[sweep.column] if sweep.column else [""]:
-        records = in_column(sweep, row, column)
+        records = [record for record in row.records if sweep.column_of(record) == column]
         seeds = absent_seeds(records, sweep.axes["seed"])
         stopped = [record.seed for record in records if is_stopped(record) and _is_in_sweep(record, row, home)]
         if seeds or stopped:

@@ -30,7 +30,7 @@ class Entry:
     text: str
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    runs: tuple[tuple[RunRecord, float | None], ...] = ()
+    runs: Sequence[tuple[RunRecord, float | None]] = ()
     paper: float | None = None
     mean: float | None = None
     deviation: float | None = None
@@ -44,8 +44,16 @@ class Entry:
     @property
     def remarks(self) -> list[str]:
         """The lines below the number."""
+        if not self.others:
+            return [*self.notes, *self.missing]
         others = (f"{entry.text} after {entry.notes[-1]}" for entry in self.others if entry.text and entry.notes)
         return [*self.notes, *self.missing, *others]
+
+    @property
+    def line(self) -> str:
+        """The number with its notes in parentheses."""
+        text, notes = ", ".join(self.text.split("\n")), "; ".join(self.remarks)
+        return f"{text} ({notes})" if text and notes else text or notes
 
     @property
     def values(self) -> list[float]:
@@ -95,12 +103,15 @@ class Table:
     @property
     def heads(self) -> list[str]:
         """The heads of all columns, that of the names first."""
-        return [self.head, *(column.head for column in self.columns)]
+        return [self.head, *[column.head for column in self.columns]]
 
     @property
     def rows(self) -> list[tuple[str, tuple[Entry, ...]]]:
         """The name and the entries of each row."""
-        return [(name, tuple(column.entries[i] for column in self.columns)) for i, name in enumerate(self.names)]
+        entries = (
+            zip(*[column.entries for column in self.columns], strict=True) if self.columns else [()] * len(self.names)
+        )
+        return list(zip(self.names, entries, strict=True))
 
     @property
     def prose(self) -> bool:
@@ -109,14 +120,13 @@ class Table:
 
     def with_rows(self, rows: Sequence[tuple[str, Sequence[Entry]]]) -> "Table":
         """Return the table with other rows."""
-        entries = [[own[index] for _, own in rows] for index in range(len(self.columns))]
-        columns = [replace(column, entries=own) for column, own in zip(self.columns, entries, strict=True)]
+        columns = [replace(column, entries=[own[i] for _, own in rows]) for i, column in enumerate(self.columns)]
         return replace(self, names=[name for name, _ in rows], columns=columns)
 
     def without_empty_rows(self) -> "Table":
         """Return the table without rows that have neither a number nor a published value, unless all are empty."""
-        shown = [row for row in self.rows if any(entry.lines != ["–"] for entry in row[1])]
-        return self.with_rows(shown) if shown else self
+        shown = [row for row in self.rows if any(entry != NOTHING and entry.lines != ["–"] for entry in row[1])]
+        return self.with_rows(shown) if 0 < len(shown) < len(self.names) else self
 
     def with_best(self, groups: Sequence[Hashable] | None = None) -> "Table":
         """Return the table with the best entries of each column marked.
@@ -129,7 +139,7 @@ class Table:
         columns = []
         for column in self.columns:
             entries = list(column.entries)
-            for group in {*groups} - {None} if column.higher_is_better is not None else ():
+            for group in {*groups} - {None} if column.higher_is_better is not None and len(entries) > 1 else ():
                 own = [index for index, other in enumerate(groups) if other == group]
                 marked = mark_best([entries[index] for index in own], bool(column.higher_is_better))
                 for index, entry in zip(own, marked, strict=True):
@@ -161,21 +171,22 @@ class Table:
         Args:
             shared: overrides that all of its runs share.
         """
-        notes = [{entry.notes for entry in entries if entry.notes} for _, entries in self.rows]
+        rows = self.rows
+        notes = [{entry.notes for entry in entries if entry.notes} for _, entries in rows]
         noted = [found for found in notes if found]
         common = next((found for found in noted if len(found) == 1 and 2 * noted.count(found) > len(noted)), None)
         if common is None:
             return self.captioned(shared)
-        rows = [
-            (name, [replace(entry, notes=()) for entry in entries] if found == common else entries)
-            for (name, entries), found in zip(self.rows, notes, strict=True)
-        ]
         seeds, steps = next(iter(common))
         if noted.count(common) < len(noted):
             runs = f"{MEAN_OVER} seeds ({seeds} and {steps} unless a row says otherwise)"
         else:
             runs = f"{seeds}, {steps}" if seeds.startswith("seed ") else f"{MEAN_OVER} {seeds}, {steps} each"
-        return self.with_rows(rows).captioned(shared, runs)
+        kept = [
+            (name, [replace(entry, notes=()) for entry in entries] if found == common else entries)
+            for (name, entries), found in zip(rows, notes, strict=True)
+        ]
+        return self.with_rows(kept).captioned(shared, runs)
 
 
 def mark_best(entries: Sequence[Entry], higher_is_better: bool) -> list[Entry]:
@@ -210,11 +221,7 @@ def _beats_references(entry: Entry) -> bool:
         (f"test/{each.floor_of}", f"test/{each.name}", 1 if each.higher_is_better else -1) for each in floors.values()
     ]
     for own, reference, sign in pairs:
-        differences = [
-            sign * (record.metrics[own] - record.metrics[reference])
-            for record in runs
-            if own in record.metrics and reference in record.metrics
-        ]
-        if differences and not fmean(differences) > 0:
+        both = [record.metrics for record in runs if {own, reference} <= record.metrics.keys()]
+        if both and not fmean(sign * (metrics[own] - metrics[reference]) for metrics in both) > 0:
             return False
     return True
