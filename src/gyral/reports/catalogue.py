@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -108,17 +108,23 @@ class Sweep:
             return record.overrides.get(COLUMN, "").partition("=")[2]
         return str(select(record.config, self.column)) if self.column else ""
 
+    def with_rows(self, names: Container[str]) -> "Sweep":
+        """Return the sweep with some of its rows alone."""
+        papers = {name: paper for name, paper in self.papers.items() if name in names}
+        trained = [name for name in self.axes["experiment"] if name in names]
+        return replace(self, papers=papers, axes={**self.axes, "experiment": trained})
+
     def without_missing(self, records: list[RunRecord]) -> "Sweep":
         """Return the sweep without rows, columns and n-gram models that no run has. It expects no more seeds."""
-        found = {"experiment": {record.experiment for record in records}, "seed": set()}
+        found: dict[str, set[str]] = {"seed": set()}
         if self.column and self.layout != "tasks":
             found[self.column] = {self.column_of(record) for record in records}
         kept = {key: [value for value in self.axes[key] if value in values] for key, values in found.items()}
         results = {name for record in records for name in record.results or {}}
         ngrams = tuple(order for order in self.ngrams if self.ngram_result(order) in results)
-        without = {*self.axes["experiment"]} - found["experiment"]
-        papers = {name: paper for name, paper in self.papers.items() if name not in without}
-        return replace(self, axes={**self.axes, **kept}, papers=papers, ngrams=ngrams)
+        without = {*self.axes["experiment"]} - {record.experiment for record in records}
+        shown = self.with_rows(self.papers.keys() - without)
+        return replace(shown, axes={**shown.axes, **kept}, ngrams=ngrams)
 
     def solved_count(self, values: Iterable[float]) -> int:
         """Return the number of runs that are solved, given the measure of each as tables print it."""
@@ -213,11 +219,13 @@ class Plan:
         jobs: the overrides of each job, in the order of the command line, see `job_of`.
         command: the command that starts the multirun and continues it.
         fault: the reason why the file of the plan cannot be read, or "".
+        rows: the rows of a named sweep to which the command narrows it, None for all of them.
     """
 
     jobs: tuple[frozenset[str], ...] = ()
     command: str = ""
     fault: str = ""
+    rows: frozenset[str] | None = None
 
     @property
     def unnamed(self) -> frozenset[frozenset[str]]:
@@ -254,9 +262,10 @@ def planned(directory: Path) -> Plan:
         hydra = read_yaml_as(directory / PLAN, _Multirun).hydra
     except UserError as error:
         return Plan(fault=str(error))
-    if not str(hydra.sweeper.get("_target_")).endswith((".BasicSweeper", ".Grid")) or hydra.sweeper.get("params"):
-        return Plan()
     given = [undefer_option(override) for override in hydra.overrides.task]
+    if not str(hydra.sweeper.get("_target_")).endswith((".BasicSweeper", ".Grid")) or hydra.sweeper.get("params"):
+        rows = [values_of_text(override.partition("=")[2]) for override in given if override.startswith("experiment=")]
+        return Plan(rows=frozenset(map(str, rows[-1])) if rows and rows[-1] else None)
     words = [override.partition("=") for override in given]
     axes = [(key, values_of_text(value) if equals else ["null"]) for key, equals, value in words]
     if any(values is None for _, values in axes) or math.prod(len(values or ()) for _, values in axes) > MOST_JOBS:

@@ -136,7 +136,11 @@ class Frame:
 
 
 def read_frames(
-    records: Sequence[RunRecord], plan: Plan | None = None, only: str | None = None, missing: bool = True
+    records: Sequence[RunRecord],
+    plan: Plan | None = None,
+    only: str | None = None,
+    missing: bool = True,
+    narrowed: bool = False,
 ) -> Iterator[Frame]:
     """Yield the frame of each sweep of a table that has some of the runs, then that of each task of the others.
 
@@ -146,6 +150,7 @@ def read_frames(
             has logged it.
         only: the name of a table whose frame is the only one, even without runs.
         missing: whether frames have rows and columns without runs.
+        narrowed: whether they have no rows without runs in any case, but for those that the plan names.
 
     Raises:
         OptionError: there is no table `only`, or its task has no measure that it names.
@@ -163,6 +168,9 @@ def read_frames(
             warn_skipped(f"{generated_choices('sweep')[sweep.name]}: {error}")
             continue
         left = [record for record in left if not sweep.has(record)]
+        rows = plan.rows if plan else None
+        if narrowed or rows is not None:
+            sweep = sweep.with_rows({record.experiment for record in mine} | (rows or set()))
         shown = sweep if missing else sweep.without_missing(mine)
         yield Frame(shown.title, rows_of(shown, mine), shown)
     if not only:

@@ -1,6 +1,7 @@
 """The report of a sweep or a directory: collects its runs, prints their tables, and saves figures and files."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def collect(
     Raises:
         OptionError: The place does not exist, or is not a table and contains no run, or has none with these options.
     """
-    directory, others = None, 0
+    directory, others, plan = None, 0, catalogue.Plan()
     if where.startswith(WANDB_PREFIX):
         from gyral.reports import wandb_runs
 
@@ -57,8 +58,8 @@ def collect(
     else:
         directory = catalogue.find(where)
         found, notes = records.read(directory, known)
+        plan = catalogue.planned(directory)
         if not everything:
-            plan = catalogue.planned(directory)
             notes += [f"{plan.fault}; all runs are shown"] if plan.fault else []
             jobs = {*plan.jobs}
             mine = [record for record in found if catalogue.job_of(record.overrides.values()) in jobs]
@@ -81,7 +82,11 @@ def collect(
         raise OptionError("only", f"[{','.join(only)}]", f"matches no run in {where}")
     name = where if is_named else None
     is_archive = bool(found) and all(record.place.endswith(SUFFIX) for record in found)  # nothing can be resumed
-    sections = make_sections(found, None if is_archive else directory, name, missing)
+    home = None if is_archive else directory
+    narrowed = any(option.partition("=")[0] in ("experiment", "model") for option in only)
+    if is_archive or not name or everything:
+        plan = catalogue.Plan() if is_archive else replace(plan, rows=None)
+    sections = make_sections(found, home, name, missing, narrowed, plan)
     if others:
         counted = "1 run of another sweep is" if others == 1 else f"{others} runs of other sweeps are"
         sections[-1].footnotes.append(f"{counted} in {directory}, too; all=true shows all runs.")
@@ -122,8 +127,7 @@ def print_comparison(name: str | None, directory: Path) -> None:
     console = make_console()
     terminal.print_lines(console, [""])
     for section in sections:
-        for table in section.tables:
-            console.print(terminal.terminal_table(table))
+        terminal.print_tables(console, section.tables)
         terminal.print_lines(console, section.footnotes)
     show = [*program("report"), plain(f"sweep={where}")]
     stem = where if is_named else "comparison"

@@ -32,20 +32,34 @@ def row_names(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> li
     Args:
         rows: for each row the configuration of one of its runs, and its overrides by key.
     """
+    by_cell: dict[str, list[dict[str, Any]]] = {}
     settings = [_options(config) for config, _ in rows]
+    cells = [cell_of(dict(config)) for config, _ in rows]
+    for cell, own in zip(cells, settings, strict=True):
+        by_cell.setdefault(cell, []).append(own)
+    differing = {cell: _differing(same) for cell, same in by_cell.items()}
+    varied = _differing([overrides for _, overrides in rows])
     names = []
-    for index, (config, overrides) in enumerate(rows):
-        same = [settings[i] for i, (other, _) in enumerate(rows) if cell_of(dict(other)) == cell_of(dict(config))]
-        own = settings[index]
-        differing = [key for key in own if any(other.get(key, own) != own[key] for other in same)]
-        shown = {*_changed_options(config), *differing}
+    for (config, overrides), own, cell in zip(rows, settings, cells, strict=True):
+        shown = differing[cell].union(_changed_options(config))
         options = [key for key in _ordered(own) if key in shown]
         # the name of the model shows its options
         given = [key for key in settings_of(overrides) if key not in IN_FOLDERS and not key.startswith("model.")]
-        given = [key for key in given if any(others.get(key) != overrides[key] for _, others in rows)]
+        given = [key for key in given if key in varied]
         parts = [describe_option(key, overrides[key].partition("=")[2]) for key in sorted(given)]
         names.append(", ".join((_name(config, options), *parts)))
     return names
+
+
+def _differing(options: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the keys that have several values, or that some lack."""
+    first = dict(options[0]) if options else {}
+    found = set()
+    for own in options[1:]:
+        if own != first:
+            found |= first.keys() ^ own.keys()
+            found |= {key for key in first.keys() & own.keys() if first[key] != own[key]}
+    return found
 
 
 def describe_option(key: str, value: Any) -> str:
@@ -71,7 +85,7 @@ def _name(config: Mapping[str, Any], options: Sequence[str]) -> str:
 def _options(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of the model by key, such as cell.lambd."""
     values = flatten(config.get("model") or {})
-    return {key: value for key, value in values if not key.rpartition(".")[2].startswith("_")}
+    return {key: value for key, value in values if not key.rpartition(".")[2].startswith("_") and key != "cell.cell"}
 
 
 def _ordered(options: Mapping[str, Any]) -> list[str]:
@@ -86,4 +100,5 @@ def _changed_options(config: Mapping[str, Any]) -> list[str]:
     cell = select(config, "model.cell") or {}
     defaults = constructor_defaults(str(cell.get("_target_")))
     changed = (key for key, value in defaults.items() if key in cell and cell[key] != value)
-    return [f"cell.{key}" for key in changed if not isinstance(cell[key], Mapping)]  # the name has no cells of a cell
+    # a cell of a cell is in the name
+    return [f"cell.{key}" for key in changed if not isinstance(cell[key], Mapping) and key != "cell"]

@@ -15,6 +15,14 @@ from gyral.core.measures import LARGEST, Measure, Remark, is_number, printed
 from gyral.runs.directory import METRICS
 from gyral.runs.metrics_file import logged_metrics, read_metrics
 
+# Names of cells in papers, where the class cannot have them: it is the name without "Cell" for all others.
+PUBLISHED_NAMES = {
+    **{"Mamba2": "Mamba-2", "Mamba3": "Mamba-3", "RWKV7": "RWKV-7", "GatedDeltaNet": "Gated DeltaNet"},
+    **{"GatedDeltaNet2": "Gated DeltaNet-2", "MinGRU": "minGRU", "MinLSTM": "minLSTM", "SLSTM": "sLSTM"},
+    **{"MLSTM": "mLSTM", "MLSTMLarge": "mLSTM 7B", "URNN": "uRNN", "FullURNN": "full-capacity uRNN", "M2RNN": "M²RNN"},
+    **{"ExpRNN": "expRNN", "DTRIV": "dtriv", "ONLSTM": "ON-LSTM", "PDSSM": "PD-SSM", "RGLRU": "RG-LRU"},
+    **{"MAGEGRU": "MAGE-GRU", "RotationScan": "rotation scan", "FastWeights": "fast weights"},
+}
 POINTS = 200  # maximum number of points of a thinned curve, without its two ends
 
 
@@ -278,11 +286,17 @@ def check_shape(config: dict[str, Any], path: Path | str) -> None:
 
 
 def cell_of(config: dict[str, Any]) -> str:
-    """Return the name of a configuration's cell, such as RUM, with names of inner cells, such as FSRNN(LSTM, RUM)."""
+    """Return the one name of a configuration's cell, such as RUM or Mamba-2, with inner cells as FSRNN(LSTM, RUM).
+
+    A cell of another library, or of your own, that is given as `cell: leaky.LeakyCell` is Leaky; torch.nn.GRUCell is
+    torch.nn.GRU, unlike the GRU of Gyral.
+    """
     cell = select(config, "model.cell") or select(config, "model") or {}
     inner = [cell[part] for part in ("fast", "slow", "cell", "encoder", "decoder") if cell.get(part)]
-    names = [_class_name(select(one, "_target_") or one, "Cell") for one in inner]
-    return _class_name(cell.get("_target_"), "Cell") + (f"({', '.join(names)})" if names else "")
+    if isinstance(other := cell.get("cell"), str):
+        return other.removesuffix("Cell").removeprefix(f"{other.partition('.')[0]}." if other.count(".") == 1 else "")
+    names = [_cell_name(select(one, "_target_") or one) for one in inner]
+    return _cell_name(cell.get("_target_")) + (f"({', '.join(names)})" if names else "")
 
 
 def task_of(config: dict[str, Any]) -> str:
@@ -290,6 +304,11 @@ def task_of(config: dict[str, Any]) -> str:
     corpus = select(config, "task.corpus.name")
     words = re.sub("(?<=[a-z])(?=[A-Z])", " ", _class_name(select(config, "task._target_"), "Task")).lower()
     return str(corpus or " ".join(map(str, filter(None, (words, select(config, "task.name"))))))
+
+
+def _cell_name(target: Any) -> str:
+    name = _class_name(target, "Cell")
+    return PUBLISHED_NAMES.get(name, name)
 
 
 def _class_name(target: Any, suffix: str) -> str:

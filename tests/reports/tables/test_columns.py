@@ -8,7 +8,6 @@ import pytest
 from omegaconf import OmegaConf
 
 from gyral.core.errors import OptionError
-from gyral.core.measures import ACCURACY
 from gyral.reports.sweep_report import collect
 from gyral.reports.tables.columns import choose_columns, read_names
 from gyral.reports.tables.sections import Section
@@ -21,7 +20,7 @@ HEADS = ("row", "accuracy\nin %\ndelay = 10", "accuracy\nin %\ndelay = 20", "los
 def section_of(*heads: str) -> Section:
     columns = [Column(head, [Entry(str(index))]) for index, head in enumerate(heads[1:], 1)]
     columns[-1] = replace(columns[-1], is_detail=True)
-    return Section("t", (ACCURACY,), [], [Table("t", ["a"], columns, heads[0], "c")])
+    return Section("t", [], tables=[Table("t", ["a"], columns, heads[0], "c")])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 from gyral.config.overrides import plain
 from gyral.config.trust import trust_words
 from gyral.core.commands import program, typed
-from gyral.reports.catalogue import DIRECTORY, Sweep
+from gyral.reports.catalogue import DIRECTORY, Sweep, load
 from gyral.reports.rows import Row
 from gyral.reports.tables.cells import absent_seeds
 from gyral.runs.run_record import RunRecord
@@ -66,7 +66,7 @@ def _sweep_command(
     axes = {key for key in sweep.axes if key not in ("experiment", "seed", sweep.column)}
     command = [*program("train"), f"sweep={sweep.name}"]
     for key, values in selected.items():
-        expected = sweep.axes[key]
+        expected = load(sweep.name).axes[key] if key == "experiment" else sweep.axes[key]  # of which some are shown
         wanted = [value for value in expected if value in values]
         command += [f"{key}={','.join(wanted)}"] if wanted and len(wanted) < len(expected) else []
     command += [override for override in setting if override.partition("=")[0] not in axes]

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gyral.reports import catalogue
 from gyral.reports.catalogue import Plan, job_of
 from gyral.reports.frame import Frame, read_frames
 from gyral.reports.tables import cells, layouts
@@ -42,17 +41,23 @@ class Section(Frame):
 
 
 def make_sections(
-    records: list[RunRecord], directory: Path | None, only: str | None = None, missing: bool = True
+    records: list[RunRecord],
+    directory: Path | None,
+    only: str | None = None,
+    missing: bool = True,
+    narrowed: bool = False,
+    plan: Plan | None = None,
 ) -> list[Section]:
     """Return the sections of a report: one per table, then one per task for the other runs.
 
     Args:
         records: the runs.
         directory: the directory that contains them, None for runs from Weights & Biases.
-        only, missing: see `read_frames`.
+        only, missing, narrowed, plan: see `read_frames`.
     """
-    plan = catalogue.planned(directory) if directory and not only else Plan()
-    sections = [_section(frame, directory, plan) for frame in read_frames(records, plan, only, missing)]
+    plan = plan or Plan()
+    frames = read_frames(records, plan, only, missing, narrowed)
+    sections = [_section(frame, directory, plan) for frame in frames]
     left = {
         job_of(record.overrides.values()) for section in sections if not section.sweep for record in section.records
     }
