@@ -19,7 +19,7 @@ from gyral.core.inputs import path_of
 from gyral.plotting.sizes import SUFFIXES as FIGURE_SUFFIXES
 from gyral.reports import sweep_report
 from gyral.reports.plots.options import Options
-from gyral.reports.render.files import SUFFIXES
+from gyral.reports.render import SUFFIXES
 from gyral.reports.tables.columns import read_names
 from gyral.runs.directory import Run, load_run
 
@@ -85,19 +85,8 @@ def report(config: DictConfig) -> None:
 
             progress.watch(str(config.sweep), only)
         archive, beside = (None if name is None else path_of(name) for name in (config.records, config.beside))
-        sweep_report.report_sweep(
-            str(config.sweep),
-            saved,
-            with_runs,
-            options,
-            columns,
-            config.width,
-            everything,
-            archive,
-            only,
-            missing,
-            beside,
-        )
+        shown: dict[str, Any] = {"everything": everything, "only": only, "missing": missing, "beside": beside}
+        sweep_report.report_sweep(str(config.sweep), saved, with_runs, options, columns, config.width, archive, **shown)
 
 
 def read_directories(beside: Any) -> list[str]:

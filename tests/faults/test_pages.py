@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from gyral.core.console import make_console
 from gyral.core.files import FORMULAS, plain_text
 from gyral.figures import common
-from gyral.reports.render import files, latex, terminal
+from gyral.reports.render import SUFFIXES, latex, terminal, write
 from gyral.reports.tables.sections import make_sections
 from gyral.runs import records
 from gyral.runs.metrics_file import logged_metrics, read_metrics
@@ -75,9 +75,9 @@ def render(directory: Path) -> dict[str, str]:
     sections = make_sections(found, directory)
     assert len(found) == 3, told
     rendered = {}
-    for suffix in files.SUFFIXES:
+    for suffix in SUFFIXES:
         path = directory.parent / f"report{suffix}"
-        files.write(path, "Title", sections, told, with_runs=True)
+        write(path, "Title", sections, told, with_runs=True)
         rendered[suffix] = path.read_bytes().decode()
     console = make_console(io.StringIO())
     for section in sections:

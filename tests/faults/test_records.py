@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gyral.reports.render.files import SUFFIXES
+from gyral.reports.render import SUFFIXES
 from gyral.runs import records
 from gyral.runs.directory import FILES
 from gyral.runs.record_files import SUFFIX, write_record

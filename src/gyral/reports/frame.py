@@ -168,9 +168,9 @@ def read_frames(
             warn_skipped(f"{generated_choices('sweep')[sweep.name]}: {error}")
             continue
         left = [record for record in left if not sweep.has(record)]
-        rows = plan.rows if plan else None
-        if narrowed or rows is not None:
-            sweep = sweep.with_rows({record.experiment for record in mine} | (rows or set()))
+        planned = plan.rows if plan else None
+        if narrowed or planned is not None:
+            sweep = sweep.with_rows({str(record.experiment) for record in mine}.union(planned or ()))
         shown = sweep if missing else sweep.without_missing(mine)
         yield Frame(shown.title, rows_of(shown, mine), shown)
     if not only:

@@ -11,9 +11,9 @@ from gyral.core.commands import program, typed
 from gyral.core.console import make_console
 from gyral.core.errors import OptionError, UserError
 from gyral.plotting.sizes import SUFFIXES as FIGURE_SUFFIXES
-from gyral.reports import catalogue
+from gyral.reports import catalogue, render
 from gyral.reports.plots.options import Options
-from gyral.reports.render import files, terminal
+from gyral.reports.render import terminal
 from gyral.reports.tables.columns import choose_columns, varied_numbers
 from gyral.reports.tables.sections import Section, make_sections
 from gyral.runs import records
@@ -122,7 +122,8 @@ def print_comparison(name: str | None, directory: Path) -> None:
         sections, _, _ = collect(where)
     except OptionError:
         return
-    if not any(section.records for section in sections):  # no job has written a run; the sweep lists the reasons
+    found = [record for section in sections for record in section.records]
+    if not found:  # no job has written a run; the sweep lists the reasons
         return
     console = make_console()
     terminal.print_lines(console, [""])
@@ -131,11 +132,9 @@ def print_comparison(name: str | None, directory: Path) -> None:
         terminal.print_lines(console, section.footnotes)
     show = [*program("report"), plain(f"sweep={where}")]
     stem = where if is_named else "comparison"
-    lines = [
-        f"To show this again: {typed(show)}",
-        f"To save figure and LaTeX table: {typed([*show, f'save=[{stem}.pdf,{stem}.tex]'])}",
-    ]
-    if varied := varied_numbers([record for section in sections for record in section.records]):
+    save = typed([*show, f"save=[{stem}.pdf,{stem}.tex]"])
+    lines = [f"To show this again: {typed(show)}", f"To save figure and LaTeX table: {save}"]
+    if varied := varied_numbers(found):
         chosen = [f"x={varied[0]}"] if len(varied) > 1 else []
         over = typed([*show, "plot=columns", *chosen, "save=columns.pdf"])
         lines.append(f"To draw the results over {varied[0]}: {over}")
@@ -149,23 +148,20 @@ def report_sweep(
     options: Options | None = None,
     columns: Sequence[str] = (),
     width: str | None = None,
-    everything: bool = False,
     archive: Path | None = None,
-    only: Sequence[str] = (),
-    missing: bool = True,
-    beside: Path | None = None,
+    **which: Any,
 ) -> None:
     """Print the tables of a sweep, draw its figures, and write the report to files.
 
     Args:
-        where: the name of a table, a directory, or wandb:<entity>/<project>.
-        saved: files to write, each with one of `render.files.SUFFIXES` or `figures.options.SUFFIXES`.
+        where: see `collect`.
+        saved: files to write, each with one of `render.SUFFIXES` or `plotting.sizes.SUFFIXES`.
         with_runs: whether to list the runs behind the numbers.
         options: what the saved figures show, None for the defaults.
         columns: heads of the columns that the tables have, none for all of them.
         width: "column" or "page", the width of tables in LaTeX; None for a page with one column.
-        everything, only, missing, beside: see `collect`.
         archive: a folder in which each finished run leaves a record file.
+        **which: the runs that it shows, see `collect`.
 
     Raises:
         OptionError: The place does not exist or contains no run, or not what the options ask for.
@@ -173,27 +169,22 @@ def report_sweep(
     """
     figures = [path for path in saved if path.suffix in FIGURE_SUFFIXES]
     logs = bool(figures or archive) or any(path.suffix == ".html" for path in saved)
-    options_of_runs: dict[str, Any] = {"everything": everything, "only": only, "missing": missing, "beside": beside}
-    sections, notes, _ = collect(where, logs=logs, **options_of_runs)
+    sections, notes, _ = collect(where, logs=logs, **which)
     shown = choose_columns(sections, columns) if columns else sections
     console = make_console()
     for section in shown:
         terminal.print_section(console, section, with_runs)
     terminal.print_lines(console, notes)
-    for path in figures:
-        from gyral.reports.plots.drawing import plot
-        from gyral.reports.plots.panels import frames_of
+    for path in saved:
+        if path in figures:
+            from gyral.reports.plots.drawing import plot
 
-        terminal.print_lines(console, [f"Wrote {path}: {plot(path, where, frames_of(sections), options or Options())}"])
-    for path in (path for path in saved if path not in figures):
-        files.write(path, where, shown, notes, with_runs, width)
-        terminal.print_lines(console, [f"Wrote {path}"])
+            terminal.print_lines(console, [f"Wrote {path}: {plot(path, where, sections, options or Options())}"])
+        else:
+            render.write(path, where, shown, notes, with_runs, width)
+            terminal.print_lines(console, [f"Wrote {path}"])
     if archive is not None:
-        terminal.print_lines(console, [_write_records(sections, archive)])
-
-
-def _write_records(sections: Sequence[Section], folder: Path) -> str:
-    """Write a record file for each finished run and return a line about them."""
-    done = {record.place: record for section in sections for record in section.records if record.results}
-    written = {write_record(record, folder) for place, record in done.items() if not place.endswith(SUFFIX)}
-    return f"Wrote the records of {len(written)} finished runs to {folder}"
+        done = {record.place: record for section in sections for record in section.records if record.results}
+        written = {write_record(record, archive) for place, record in done.items() if not place.endswith(SUFFIX)}
+        line = f"Wrote the records of {len(written)} finished runs to {archive}"
+        terminal.print_lines(console, [line])

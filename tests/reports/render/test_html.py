@@ -56,7 +56,7 @@ class Reader(HTMLParser):
 def render(directory: Path) -> str:
     """Return the page of a directory's runs."""
     jobs, told = records.read(directory)
-    return html.render(str(directory), make_sections(jobs, directory), told)
+    return html.render(make_sections(jobs, directory), told, str(directory))
 
 
 @pytest.fixture

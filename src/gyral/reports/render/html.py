@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gyral.core.html import page_template
 from gyral.reports.plots.options import Options
@@ -37,13 +37,13 @@ class Drawing:
     url: str
 
 
-def render(title: str, sections: Sequence[Section], notes: Sequence[str]) -> str:
+def render(sections: Sequence[Section], notes: Sequence[str], title: str, **_: Any) -> str:
     """Return a report as a page.
 
     Args:
-        title: title of a page with several sections.
         sections: sections of the report.
         notes: lines about runs that cannot be read.
+        title: title of a page with several sections.
     """
     title = sections[0].title if len(sections) == 1 else title
     drawings = [list(_draw(section)) for section in sections]

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 from textwrap import wrap
+from typing import Any
 from unicodedata import east_asian_width
 
 from gyral.reports.render.text import labelled_runs, one_line, run_line
@@ -56,13 +57,13 @@ NARROW = " .,:;'()[]|!ijlftrI-"
 NARROW_WIDTH, WIDE_WIDTH, WIDTH, SQUARE_WIDTH = 3.4, 7.6, 5.2, 10.0  # pt, of characters at the normal size of 10 pt
 
 
-def render(sections: Sequence[Section], notes: Sequence[str], name: str, width: str | None = None) -> str:
+def render(sections: Sequence[Section], notes: Sequence[str], title: str, width: str | None = None, **_: Any) -> str:
     """Return a report as LaTeX tables, with the runs behind them in comments.
 
     Args:
         sections: its sections.
         notes: lines about runs that cannot be read.
-        name: the sweep or directory of the runs, for the labels of its tables.
+        title: the sweep or directory of the runs, for the labels of its tables.
         width: "column" or "page" (`table*`) of a page with two columns, or None for a page with one.
     """
     lines = [
@@ -72,7 +73,7 @@ def render(sections: Sequence[Section], notes: Sequence[str], name: str, width: 
     labels: dict[str, int] = {}
     for section in sections:
         for table in section.tables:
-            label = _label(section, name, len(sections) > 1)
+            label = _label(section, title, len(sections) > 1)
             labels[label] = labels.get(label, 0) + 1
             own = label if labels[label] == 1 else f"{label}-{labels[label]}"
             lines += ["", *_table(without_details(table), section, own, width)]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from gyral.core.escaping import escape_markdown
 from gyral.reports.render.text import one_line, runs_table
@@ -9,7 +10,7 @@ from gyral.reports.tables.sections import Section
 from gyral.reports.tables.table import Entry
 
 
-def render(sections: Sequence[Section], notes: Sequence[str], with_runs: bool) -> str:
+def render(sections: Sequence[Section], notes: Sequence[str], with_runs: bool, **_: Any) -> str:
     """Return a report in Markdown.
 
     Args:
@@ -23,7 +24,7 @@ def render(sections: Sequence[Section], notes: Sequence[str], with_runs: bool) -
     return "\n\n".join(parts) + "\n"
 
 
-def _section(section: Section, with_runs: bool) -> list[str]:
+def _section(section: Section, with_runs: bool, **_: Any) -> list[str]:
     parts = [f"## {escape_markdown(section.title)}"]
     several = sum(bool(table.title) for table in section.tables) > 1
     for number, table in enumerate(section.tables):

@@ -49,7 +49,7 @@ def _split(table: Table, width: int) -> list[Table]:
     parts: list[list[Column]] = [[]]
     for column in table.columns:
         texts = [column.head, *(text for entry in column.entries for text in (entry.text, *entry.notes))]
-        own = max([5, *[len(word) for word in " ".join(texts).split()]]) + 3
+        own = max(5, *map(len, " ".join(texts).split())) + 3
         if used + own > width and parts[-1]:
             parts, used = [*parts, []], first
         parts[-1].append(column)
@@ -58,7 +58,7 @@ def _split(table: Table, width: int) -> list[Table]:
 
 
 def _name_width(table: Table) -> int:
-    return max(12, min(max([len(word) for word in " ".join((table.head, *table.names)).split()]), LONGEST_NAME))
+    return max(12, min(max(map(len, " ".join((table.head, *table.names)).split())), LONGEST_NAME))
 
 
 def print_lines(console: Console, lines: Sequence[str]) -> None:
