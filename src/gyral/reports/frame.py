@@ -178,22 +178,24 @@ def read_frames(
             yield Frame(f"Runs on {task}", rows)
 
 
-def _lines_of(row: Row, run: RunRecord, sweep: Sweep | None) -> Iterator[Line]:
+def _lines_of(row: Row, run: RunRecord, sweep: Sweep | None) -> list[Line]:
     own = sweep.column_of(run) if sweep else ""
-    if not run.metrics:
-        yield Line(run, row, own)
+    metrics = run.metrics
+    if not metrics:
+        return [Line(run, row, own)]
     known = {measure.name: measure for measure in (*(sweep.measures.values() if sweep else ()), *run.measures)}
-    loss = Measure("loss", "loss", loss_unit(run.metrics), at_end=True)
+    loss = Measure("loss", "loss", loss_unit(metrics), at_end=True)
     known = {"loss": loss, "baseline": loss} | known
-    for full_name, value in run.metrics.items():
+    lines = []
+    for full_name, value in metrics.items():
         split, slash, name = full_name.rpartition("/")
         name, column = _place(name, own, known, sweep)
         measure = known.get(name, UNKNOWN)
-        published = row.published(name, column) if split in ("test", "") else None
-        yield Line(run, row, column, f"{split}{slash}{name}", measure.scale * value, measure.unit, published)
-    loss_value, baseline = run.metrics.get("test/loss"), run.metrics.get("test/baseline")
-    if loss_value is not None and baseline is not None:  # a transcribed record may lack one
-        yield Line(run, row, own, RATIO, loss_value / baseline)
+        published = row.published(name, column) if name in row.paper and split in ("test", "") else None
+        lines.append(Line(run, row, column, f"{split}{slash}{name}", measure.scale * value, measure.unit, published))
+    if {"test/loss", "test/baseline"} <= metrics.keys():  # a transcribed record may lack one
+        lines.append(Line(run, row, own, RATIO, metrics["test/loss"] / metrics["test/baseline"]))
+    return lines
 
 
 def _place(name: str, column: str, known: dict[str, Measure], sweep: Sweep | None) -> tuple[str, str]:

@@ -16,8 +16,8 @@ def standard_deviation(values: Sequence[float]) -> float | None:
 
 def mean_text(values: Sequence[float], digits: int, marks: str = "") -> str:
     """Return the mean and, of several values, the standard deviation, such as "12.3 ± 0.4"."""
-    deviation = standard_deviation(values)
-    return f"{fmean(values):.{digits}f}{marks}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
+    deviation = f" ± {standard_deviation(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{fmean(values):.{digits}f}{marks}{deviation}"
 
 
 def exact_interval(solved: int, runs: int) -> tuple[float, float]:

@@ -8,7 +8,7 @@ import pytest
 from gyral.plotting.style import line_style, style
 from gyral.reports.plots.curves import draw_losses
 from gyral.reports.plots.options import Options
-from gyral.reports.plots.panels import frames_of, make_panels
+from gyral.reports.plots.panels import make_panels
 from gyral.reports.sweep_report import collect
 from tests.helpers.figure_checks import check_figure
 from tests.helpers.running import invoke
@@ -77,7 +77,7 @@ def test_many_rows_have_markers_at_different_places(tmp_path: Path) -> None:
     for row in ("lstm", "gru_100", "urnn", "eurnn", "goru", "rnn"):
         write_run(tmp_path, f"{FIG4}/{row}", accuracy=0.5)
     with style():
-        panels = make_panels(frames_of(collect(str(tmp_path))[0]))
+        panels = make_panels(collect(str(tmp_path))[0])
         figure = draw_losses(panels, Options("losses", width="page"))
         check_figure(figure)
     for axes in figure.axes:

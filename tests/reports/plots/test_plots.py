@@ -27,7 +27,7 @@ from gyral.plotting.style import (
 from gyral.reports.plots.curves import default_metrics
 from gyral.reports.plots.drawing import DRAW, plot
 from gyral.reports.plots.options import Options
-from gyral.reports.plots.panels import Panel, Series, frames_of, make_panels
+from gyral.reports.plots.panels import Panel, Series, make_panels
 from gyral.reports.sweep_report import collect
 from gyral.runs.measures import write_measures
 from gyral.runs.run_record import Curve, Log, RunRecord
@@ -100,7 +100,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def panels_of(where: Path) -> list[Panel]:
-    return make_panels(frames_of(collect(str(where))[0]))
+    return make_panels(collect(str(where))[0])
 
 
 def drawn(where: Path, *, checked: bool = True, **options: Any) -> Figure:
@@ -181,7 +181,7 @@ def test_parameters_are_shown_beside_published_ones(table: Path) -> None:
 
 def test_files_are_reproducible_and_have_text(runs: Path, tmp_path: Path) -> None:
     before = dict(matplotlib.rcParams)
-    frames = frames_of(collect(str(runs))[0])
+    frames = collect(str(runs))[0]
     for name in ("a.pdf", "b.pdf", "a.svg"):
         description = plot(tmp_path / name, "sweep", frames, Options())
     assert description == "validation accuracy (%), training step; mean and standard deviation of 3 seeds"

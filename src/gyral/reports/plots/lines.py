@@ -18,7 +18,6 @@ from gyral.reports.plots.options import Options
 from gyral.reports.plots.panels import THIN, Line, Panel, Points, Series, draw_panels, legend_of, measure_of, references
 from gyral.reports.rows import Row, name_rows
 from gyral.reports.tables.columns import varied_numbers
-from gyral.reports.tables.lines_table import published_groups
 from gyral.runs.names import describe_option
 from gyral.runs.run_record import RunRecord, select
 
@@ -184,7 +183,7 @@ def _panel(
             by_seed.setdefault(run.seed, {})[place] = value
         lines = [_line(by_seed[seed]) for seed in sorted(by_seed)]
         series.append(Series(name, {**look, "gid": "row"}, row.records, lines=lines))
-        if with_published and (published := published_groups(row, frame.measure)):
+        if with_published and (published := row.published_groups(frame.measure)):
             if frame.sweep and not frame.sweep.trains(row.experiment):
                 look = {**line_style(gray), "color": GRAY, "markersize": 3, "zorder": 1.8}
                 gray += 1

@@ -107,11 +107,6 @@ class Panel:
         return (0.0, 100.0) if self.measure.unit == "%" else None
 
 
-def frames_of(sections: Sequence[Any]) -> list[Frame]:
-    """Return the frames of the sections of a report."""
-    return [Frame(section.title, section.rows, section.sweep) for section in sections]
-
-
 def make_panels(frames: Sequence[Frame]) -> list[Panel]:
     """Return the panels of a report: one for each sweep or task, and each value of its column or of its task options.
 

@@ -19,7 +19,7 @@ from gyral.reports.catalogue import Sweep
 from gyral.reports.frame import Frame
 from gyral.reports.plots.options import Options
 from gyral.reports.plots.panels import Line, Panel, Series, legend_of, with_looks
-from gyral.reports.tables.solved_table import FACTORS, has_lengths, solved_count
+from gyral.reports.tables.layouts import FACTORS, has_lengths
 from gyral.runs.run_record import RunRecord
 
 ROW = 0.128  # inches of a row of the heat map
@@ -45,7 +45,7 @@ def draw_heatmap(frames: Sequence[Frame], options: Options) -> Figure:
         runs = [frame.in_column(row, column) for column in frame.columns]
         values = [[_values(frame, own, measure.name, column) for own, column in zip(runs, frame.columns, strict=True)]
                   for measure in measures]  # fmt: skip
-        solved = sum(2 * solved_count(sweep, own) >= len(own) > 0 for own in values[0])
+        solved = sum(2 * sweep.solved_count(own) >= len(own) > 0 for own in values[0])
         if any(values[0]):
             total = sum(median(own) for of_measure in values for own in of_measure if own)
             found.append(((-solved, -total), row.name, runs, values))
@@ -88,7 +88,7 @@ def _draw_cell(axes: Axes, x: int, y: int, values: list[float], floor: float, sw
     shade = max(value - floor, 0.0) / (100 - floor)
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=SHADES(shade), edgecolor="white", linewidth=0.6))
     look: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": TINY, "gid": "number"}
-    look["fontweight"] = "bold" if 2 * solved_count(sweep, values) >= len(values) else "normal"
+    look["fontweight"] = "bold" if 2 * sweep.solved_count(values) >= len(values) else "normal"
     axes.text(x, y, f"{value:.0f}", color="white" if shade >= DARK else "black", **look)
 
 

@@ -64,9 +64,9 @@ def values_of(entry: Entry) -> str:
 
 def _draw(section: Section) -> Iterator[Drawing]:
     """Yield the figures of a section: its curves, and the parameters of its rows against their scores."""
-    from gyral.reports.plots.panels import frames_of, make_panels  # with matplotlib, which no other format needs
+    from gyral.reports.plots.panels import make_panels  # with matplotlib, which no other format needs
 
-    panels = make_panels(frames_of([section]))
+    panels = make_panels([section])
     logged = {name for record in section.records for name in record.curves}
     first = "train/loss" if section.sweep and section.sweep.layout == "curves" else f"val/{section.measure}"
     names = [name for name in curve_names(measures_of(section.records).values()) if name in logged]

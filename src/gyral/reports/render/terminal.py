@@ -75,17 +75,18 @@ def terminal_table(table: Table) -> RichTable:
         show_lines=bool(table.title),
         padding=(0, 1, 0, 0),
     )
+    rows, prose = table.rows, table.prose
     for index, head in enumerate(map(printable, table.heads)):
         if index == 0 and table.title:
             shown.add_column(head, min_width=_name_width(table), overflow="fold")
-        elif table.prose and index == len(table.heads) - 1:
+        elif prose and index == len(table.heads) - 1:
             shown.add_column(head)
         else:
-            column = [entries[index - 1] for _, entries in table.rows] if index else []
+            column = [entries[index - 1] for _, entries in rows] if index else []
             lines = (line for entry in column for line in (*entry.text.split("\n"), *entry.notes[:1]))
             width = min(max(map(len, lines), default=0), MIN_NUMBER_WIDTH)
             shown.add_column(head, justify="right", min_width=max(5, width))
-    for label, entries in table.rows:
+    for label, entries in rows:
         shown.add_row(printable(label), *map(_entry, entries))
     return shown
 

@@ -44,8 +44,6 @@ class Entry:
     @property
     def remarks(self) -> list[str]:
         """The lines below the number."""
-        if not self.others:
-            return [*self.notes, *self.missing]
         others = (f"{entry.text} after {entry.notes[-1]}" for entry in self.others if entry.text and entry.notes)
         return [*self.notes, *self.missing, *others]
 
