@@ -104,7 +104,9 @@ def write_answers(
 
 def report_of(directory: Path) -> tuple[dict[str, list[str]], str]:
     """Return the cells of each row of the table that is printed, their lines joined, and all that is printed."""
-    outcome = invoke(f"sweep={directory}", entry="report")
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr("gyral.reports.render.terminal.WIDTH", 1000)  # no table goes on below
+        outcome = invoke(f"sweep={directory}", entry="report")
     assert outcome.status == 0, outcome.err
     assert not outcome.err
     head, *blocks = re.split(r"\n ─+ *\n", outcome.out)[1:-1]

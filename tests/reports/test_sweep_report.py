@@ -1,11 +1,16 @@
 """The printed report of a directory."""
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from gyral.reports import catalogue
+from gyral.runs.names import model_name
+from gyral.runs.run_record import cell_of
 from tests.helpers.running import invoke
 from tests.helpers.written import FIG4, TABLE1, drawn, write_run
 
@@ -64,6 +69,60 @@ def test_an_option_hides_rows_columns_and_seeds_without_runs(tmp_path: Path) -> 
     part = invoke(f"sweep={tmp_path}", "missing=false", entry="report").out
     assert all(text in part for text in ("GRU", "length=30", "25.0"))
     assert not any(text in part for text in ("missing", "LSTM", "length=50"))
+
+
+def test_a_table_that_is_narrowed_to_rows_shows_these_and_those_with_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "outputs" / "sweep" / "rum_paper_table1"
+    write_run(home, f"{TABLE1}/gru", length=30, accuracy=0.25)
+    only = invoke("sweep=rum_paper_table1", f"only=[experiment={TABLE1}/gru]", entry="report").out
+    assert "GRU" in only
+    assert "LSTM" not in only
+    overrides = {"task": ["sweep=rum_paper_table1", f"experiment={TABLE1}/lstm"], "hydra": []}
+    hydra = {"overrides": overrides, "sweeper": {"_target_": "x.Grid", "params": {"seed": "1,2"}}}
+    (home / "multirun.yaml").write_text(OmegaConf.to_yaml({"hydra": hydra}))
+    narrowed = invoke("sweep=rum_paper_table1", entry="report").out
+    assert all(name in narrowed for name in ("GRU", "LSTM"))
+    assert "EURNN" not in narrowed
+    assert f"sweep=rum_paper_table1 experiment={TABLE1}/lstm,{TABLE1}/gru" in " ".join(narrowed.split())
+    assert "EURNN" in invoke("sweep=rum_paper_table1", "all=true", entry="report").out
+
+
+def test_a_table_in_a_pipe_that_is_too_wide_goes_on_below(tmp_path: Path) -> None:
+    for length in range(31, 41):
+        write_run(tmp_path, f"{TABLE1}/gru", length=length, accuracy=length / 100)
+    out = invoke(f"sweep={tmp_path}", "missing=false", entry="report").out
+    tables = [line for line in out.splitlines() if line.startswith(" ")]
+    assert max(map(len, tables)) <= 100
+    assert all(f"length={length}" in out and f"{length}.0" in out for length in range(31, 41))
+    assert len(re.findall("^ GRU ", out, re.MULTILINE)) > 1
+
+
+@pytest.mark.parametrize(
+    ("cell", "name"),
+    [
+        ({"_target_": "gyral.cells.mamba2.Mamba2Cell"}, "Mamba-2"),
+        ({"_target_": "gyral.cells.external.ExternalCell", "cell": "leaky.LeakyCell"}, "Leaky"),
+        ({"_target_": "gyral.cells.external.ExternalCell", "cell": "torch.nn.GRUCell"}, "torch.nn.GRU"),
+        ({"_target_": "gyral.cells.fs_rnn.FSRNNCell", "fast": "lstm", "slow": {"_target_": "a.SLSTMCell"}},
+         "FSRNN(lstm, sLSTM)"),
+    ],
+)  # fmt: skip
+def test_a_cell_has_one_name(cell: dict[str, Any], name: str) -> None:
+    config = {"seed": 1, "model": {"cell": cell}}
+    assert cell_of(config) == name
+    assert model_name(config).split(", ")[0].startswith(name)
+
+
+def test_parameters_are_a_column_of_curves_if_rows_differ(tmp_path: Path) -> None:
+    for row in ("gru_100", "lstm"):
+        run = write_run(tmp_path, f"{FIG4}/{row}", accuracy=0.5)
+    assert "parameters" not in invoke(f"sweep={tmp_path}", "missing=false", entry="report").out
+    done = json.loads((run / "DONE").read_text())
+    (run / "DONE").write_text(json.dumps({**done, "parameters": 13_300}))
+    assert "13,300" in invoke(f"sweep={tmp_path}", "missing=false", entry="report").out
 
 
 @pytest.mark.named("rum_paper_table3", "rum_paper_fig4", "mage_paper_babi", "on_lstm_paper_logical_inference")
