@@ -86,7 +86,7 @@ def test_a_table_that_is_narrowed_to_rows_shows_these_and_those_with_runs(
     narrowed = invoke("sweep=rum_paper_table1", entry="report").out
     assert all(name in narrowed for name in ("GRU", "LSTM"))
     assert "EURNN" not in narrowed
-    assert f"sweep=rum_paper_table1 experiment={TABLE1}/lstm,{TABLE1}/gru" in " ".join(narrowed.split())
+    assert f"sweep=rum_paper_table1 experiment={TABLE1}/gru,{TABLE1}/lstm" in " ".join(narrowed.split())
     assert "EURNN" in invoke("sweep=rum_paper_table1", "all=true", entry="report").out
 
 
@@ -113,7 +113,7 @@ def test_a_table_in_a_pipe_that_is_too_wide_goes_on_below(tmp_path: Path) -> Non
 def test_a_cell_has_one_name(cell: dict[str, Any], name: str) -> None:
     config = {"seed": 1, "model": {"cell": cell}}
     assert cell_of(config) == name
-    assert model_name(config).split(", ")[0].startswith(name)
+    assert model_name(config).startswith(name)
 
 
 def test_parameters_are_a_column_of_curves_if_rows_differ(tmp_path: Path) -> None:

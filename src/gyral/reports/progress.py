@@ -50,13 +50,8 @@ def progress_line(records: list[RunRecord], absent: int, unreadable: int) -> str
     """Return the number of runs in each state, and the steps of the running ones."""
     done, failed = sum(bool(r.results) for r in records), sum(r.failed for r in records if not r.results)
     running = [record for record in records if record.running and not record.results]
-    counts = {
-        "done": done,
-        "running": len(running),
-        "unfinished": len(records) - done - failed - len(running),
-        "FAILED": failed,
-        "missing": absent,
-        "unreadable": unreadable,
-    }
+    unfinished = len(records) - done - failed - len(running)
+    counts = {"done": done, "running": len(running), "unfinished": unfinished, "FAILED": failed}
+    counts |= {"missing": absent, "unreadable": unreadable}
     steps = f"; running at step {', '.join(f'{record.steps:,}' for record in running)}" if running else ""
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count or name == "done") + steps

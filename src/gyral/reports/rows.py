@@ -29,11 +29,11 @@ class Row:
         experiment: its name on the command line, empty for runs that belong to no sweep.
         setting: overrides as on the command line, empty for the values of the experiment.
         paper: its published values.
-        records: the runs; empty if none was started.
-        others: runs with another `BUDGET` than those of their column in `records`: only notes have their numbers.
+        records: the runs.
+        others: runs with another `BUDGET` than those of their column in `records`, which only notes show.
         label: its name in the report, with the overrides that it does not share with all rows, one a line.
-        source: where its published values come from, see `gyral.config.tables.Table.source`.
         trials: runs that have chosen options of `records`; no number has theirs.
+        source: where its published values come from, see `gyral.config.tables.Table.source`.
     """
 
     experiment: str

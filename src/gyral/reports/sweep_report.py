@@ -86,7 +86,7 @@ def collect(
     narrowed = any(option.partition("=")[0] in ("experiment", "model") for option in only)
     if is_archive or not name or everything:
         plan = catalogue.Plan() if is_archive else replace(plan, rows=None)
-    sections = make_sections(found, home, name, missing, narrowed, plan)
+    sections = make_sections(found, home, name, plan, missing=missing, narrowed=narrowed)
     if others:
         counted = "1 run of another sweep is" if others == 1 else f"{others} runs of other sweeps are"
         sections[-1].footnotes.append(f"{counted} in {directory}, too; all=true shows all runs.")

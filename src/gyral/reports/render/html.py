@@ -7,7 +7,6 @@ import base64
 import io
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,19 +21,6 @@ if TYPE_CHECKING:
     from gyral.reports.plots.panels import Panel
 
 PANELS = 3  # of a figure; they are one below the other, so that a phone shows them in full size
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A figure of a page.
-
-    Attributes:
-        caption: what it shows.
-        url: the figure as SVG, in a data URL: neither its names nor its texts meet those of the page.
-    """
-
-    caption: str
-    url: str
 
 
 def render(sections: Sequence[Section], notes: Sequence[str], title: str, **_: Any) -> str:
@@ -62,7 +48,7 @@ def values_of(entry: Entry) -> str:
     return ", ".join(f"seed {record.seed}: {value:.4g}" for record, value in entry.runs if value is not None)
 
 
-def _draw(section: Section) -> Iterator[Drawing]:
+def _draw(section: Section) -> Iterator[dict[str, str]]:
     """Yield the figures of a section: its curves, and the parameters of its rows against their scores."""
     from gyral.reports.plots.panels import make_panels  # with matplotlib, which no other format needs
 
@@ -81,8 +67,11 @@ def _draw(section: Section) -> Iterator[Drawing]:
         yield from _drawings(panels, Options("parameters", y=score, log="x"))
 
 
-def _drawings(panels: "Sequence[Panel]", options: Options) -> Iterator[Drawing]:
-    """Yield figures of a few panels each, those that have what the options ask for."""
+def _drawings(panels: "Sequence[Panel]", options: Options) -> Iterator[dict[str, str]]:
+    """Yield figures of a few panels each, those that have what the options ask for, with captions.
+
+    Each is SVG in a data URL: neither its names nor its texts meet those of the page.
+    """
     from gyral.plotting.style import style
     from gyral.reports.plots import drawing
 
@@ -95,7 +84,7 @@ def _drawings(panels: "Sequence[Panel]", options: Options) -> Iterator[Drawing]:
             file = io.StringIO()
             figure.savefig(file, format="svg", metadata={"Date": None})
         url = f"data:image/svg+xml;base64,{base64.b64encode(file.getvalue().encode()).decode()}"
-        yield Drawing(drawing.describe(figure, few, options), url)
+        yield {"caption": drawing.describe(figure, few, options), "url": url}
 
 
 def _has(record: RunRecord, options: Options) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from gyral.reports.catalogue import Plan, job_of
 from gyral.reports.frame import Frame, read_frames
 from gyral.reports.tables import cells, layouts
-from gyral.reports.tables.missing import find_missing, is_stopped, resume_command
+from gyral.reports.tables.missing import find_missing, resume_command
 from gyral.reports.tables.table import Table
 from gyral.runs.run_record import RunRecord
 
@@ -41,23 +41,17 @@ class Section(Frame):
 
 
 def make_sections(
-    records: list[RunRecord],
-    directory: Path | None,
-    only: str | None = None,
-    missing: bool = True,
-    narrowed: bool = False,
-    plan: Plan | None = None,
+    records: list[RunRecord], directory: Path | None, only: str | None = None, plan: Plan | None = None, **which: bool
 ) -> list[Section]:
     """Return the sections of a report: one per table, then one per task for the other runs.
 
     Args:
         records: the runs.
         directory: the directory that contains them, None for runs from Weights & Biases.
-        only, missing, narrowed, plan: see `read_frames`.
+        only, plan, **which: see `read_frames`.
     """
     plan = plan or Plan()
-    frames = read_frames(records, plan, only, missing, narrowed)
-    sections = [_section(frame, directory, plan) for frame in frames]
+    sections = [_section(frame, directory, plan) for frame in read_frames(records, plan, only, **which)]
     left = {
         job_of(record.overrides.values()) for section in sections if not section.sweep for record in section.records
     }
@@ -80,7 +74,7 @@ def _section(frame: Frame, directory: Path | None, plan: Plan) -> Section:
         again = [
             plan.command if job_of(record.overrides.values()) in jobs else resume_command(record)
             for record in frame.records
-            if is_stopped(record)
+            if not record.results and not record.running
         ]
         section.commands = list(dict.fromkeys(again))
     return section
