@@ -146,7 +146,7 @@ def fit_and_test(run: Run, group: "Group | None" = None) -> "Task":
                 results = loop.test(trainer, task, run)
             with stop.deferred(IS_DONE):
                 run.finish(results)  # first: what follows is optional
-                loggers.log_results(trainer.loggers, results, loss_curve(run, results["steps"]))
+                loggers.log_results(trainer.loggers, results, loss_curve(run, results["steps"]), task, run)
     return task
 
 

@@ -15,18 +15,27 @@ from gyral.config.instantiation import check_section
 from gyral.core.errors import OptionError
 from gyral.tasks.base import SequenceTask
 from gyral.training.loggers import set_beside
-from gyral.training.wandb_run import RunLogger
+from gyral.training.wandb_run import RunLogger, group_of
 from tests.helpers.running import SMALL_RECALL, compose_config, invoke
 from tests.helpers.wandb_log import of_type, read_records
 
 OPTIONS = ("model=rum", "model.cell.lambd=1", "optimizer.lr=0.01", "seed=2")
 WANDB = ("logger=wandb", "logger.wandb.tags=[mine,RUM]", "logger.wandb.notes='two of them'")
+UPLOADS = ("logger.wandb.log_model=true", "logger.wandb.predictions=3")
 
 
 def start_twice(folder: Path) -> list[list[dict[str, Any]]]:
     """Return the records of both starts of a run, the only job of a sweep."""
     options = [option for option in SMALL_RECALL if option not in ("logger=none", "task.eval_batch_size=8")]
-    arguments = ["-m", *options, *OPTIONS, *WANDB, "callbacks.checkpoints.every=6", f"hydra.sweep.dir={folder}"]
+    arguments = [
+        "-m",
+        *options,
+        *OPTIONS,
+        *WANDB,
+        *UPLOADS,
+        "callbacks.checkpoints.every=6",
+        f"hydra.sweep.dir={folder}",
+    ]
     step = SequenceTask.training_step
 
     def fail_late(task: SequenceTask, batch: Any, index: int) -> Tensor:
@@ -86,7 +95,10 @@ def check_that_the_number_of_steps_is_the_axis_and_never_decreases(starts: list[
         assert everything["options"]["step_sync"]
         assert (monitored["name"], monitored["step_metric"]) == ("val/accuracy", "steps")
         assert monitored["summary"] == {"max": True}
-    steps = [row["steps"] for records in starts for row in history(records)]
+    lines = [row for records in starts for row in history(records) if "rows" in row]
+    trained = [row["steps"] for row in lines if "test/loss" not in row]
+    assert len(trained) == len({*trained}) == 12, "one line of the history for each logged step"
+    steps = [row["steps"] for row in lines]
     assert all(before <= after for before, after in pairwise(steps))
     assert (steps[0], steps[-1]) == (2, 24)
     assert not any({"epoch", "trainer/global_step"} & set(row) for records in starts for row in history(records))
@@ -112,6 +124,11 @@ def check_that_the_summary_has_the_best_of_the_monitored_metric_results_and_pict
     assert {"test/loss", "test/accuracy", "test/baseline", "parameters", "seconds_a_step"} <= set(values)
     assert values["steps"] == 24
     assert values["loss._type"] == "images/separated"
+    assert values["test/predictions.nrows"] == 3
+    uploaded = {
+        content["path"] for artifact in of_type(starts[1], "artifact") for content in artifact["manifest"]["contents"]
+    }
+    assert uploaded == {"test/predictions.table.json", "best.ckpt"}
 
 
 def check_that_configuration_code_packages_and_outcome_are_recorded(starts: list[list[dict[str, Any]]]) -> None:
@@ -156,8 +173,45 @@ def test_what_the_server_lacks_is_logged_once(server: dict[str, Any], expected: 
     for step in (7, 9):
         rows.append({"step": step, "train/loss": 0.5})
         logger.log_metrics({"train/loss": 0.5}, step)
+    logger.log_summary({})  # which sends the last line
     assert [row["steps"] for row in logged] == expected
     assert [row["rows"] for row in logged] == [steps // 2 for steps in expected]
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines", "received"), [(6, 1, 2), (6, 2, 4), (6, 3, 5), (6, 4, 6), (3, 4, 3), (6, 0, 0), (6, 9, 6)]
+)
+def test_a_line_of_the_history_has_several_rows(rows: int, lines: int, received: int) -> None:
+    given = [
+        (1, "train/loss"),
+        (1, "train/norm"),
+        (3, "train/loss"),
+        (3, "val/loss"),
+        (3, "val/late"),
+        (5, "train/loss"),
+    ]
+    earlier = [{"step": str(step), name: "0.5"} for step, name in given]
+    logged: list[dict[str, Any]] = []
+    logger = RunLogger(run_with({"rows": rows, "lines": lines}, logged), ".")
+    logger.follow(earlier, earlier)
+    logger.log_summary({})
+    metrics = [(row["steps"] - 1, name) for row in logged for name in row if name not in ("steps", "rows")]
+    assert metrics == given[received:]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "group"),
+    [
+        ("rum_paper_table1", "rum_paper_table1"),
+        ("model=rum,lstm seed=1,2 task=copy", "model=rum,lstm seed=1,2 task=copy"),
+        ("model=rum,lstm seed=1,2 task=copy " + "task.delay=100 " * 5, "model=rum,lstm seed=1,2 ~"),
+    ],
+)
+def test_groups_have_short_names(sweep: str, group: str) -> None:
+    found = group_of(sweep.strip())
+    assert found.startswith(group)
+    assert len(found) <= 68
+    assert len({group_of(f"{sweep}{word}") for word in ("", "threads=1", "threads=2")}) == 3
 
 
 def test_the_first_validation_at_the_last_step_that_the_server_has_is_logged() -> None:
@@ -174,7 +228,7 @@ def test_a_failing_run_of_wandb_is_reported_once(caplog: pytest.LogCaptureFixtur
     logger = RunLogger(run_with({}, []), ".")
     logger._experiment.log = lambda _: 1 / 0
     set_beside(logger, logger.output)
-    for step in range(3):
+    for step in range(4):
         logger.log_metrics({"train/loss": 0.5}, step)
     (line,) = [record.message for record in caplog.records]
     assert line.startswith(
@@ -190,7 +244,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("project", "", "=: must have at least 1 character"),
     ("entity", 1, "=1: must be null or a valid string"),
     ("notes", ["a"], "=['a']: must be null or a valid string"),
-    ("label", "a", "=a: no such option; allowed: run, project, entity, group, tags, notes"),
+    ("label", "a", "=a: no such option; allowed: run, project, entity, group, tags, notes, log_model, predictions"),
+    ("predictions", -1, "=-1: must be greater than or equal to 0"),
 ]
 
 

@@ -290,7 +290,8 @@ def sweep_name() -> str | None:
         return None
     directory, home = Path(hydra.sweep.dir).resolve(), Path(SWEEPS).resolve()
     if directory == home:
-        words = [word for word in sys.argv[1:] if not word.startswith(("-", "~")) and role_of(word) != PROCESS]
+        given = [undefer_option(word) for word in sys.argv[1:] if not word.startswith(("-", "~"))]
+        words = [word for word in given if role_of(word) != PROCESS]
         return " ".join(sorted(words, key=lambda word: (word.startswith(("threads", "trainer.")), "," not in word)))
     for above in (home, Path.cwd()):
         if directory.is_relative_to(above):

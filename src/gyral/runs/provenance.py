@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from gyral.config.overrides import undefer_option
 from gyral.core.commands import output_of
 from gyral.core.files import replace_when_written, to_json, write_atomically
 from gyral.core.side_outputs import SideOutput
@@ -57,10 +58,10 @@ def write_provenance(directory: Path, sweep: str | None = None, data: dict[str, 
     started = datetime.now(UTC).isoformat(timespec="seconds")
     location = f"{socket.gethostname()}:{directory.resolve()}"
     provenance = {
-        "id": _id_from_agent() or hashlib.sha256(os.fsencode(location)).hexdigest()[:12],
+        "id": _id_from_environment(sweep) or hashlib.sha256(os.fsencode(location)).hexdigest()[:12],
         "sweep": sweep,
         "started": started,
-        "command": [sys.executable, *sys.argv],
+        "command": [sys.executable, *(sys.argv if sweep is None else map(undefer_option, sys.argv))],
         "git_commit": git_commit(),
         "host": socket.gethostname(),
         "platform": platform.platform(),
@@ -79,9 +80,10 @@ def write_provenance(directory: Path, sweep: str | None = None, data: dict[str, 
     write_atomically(directory / PROVENANCE, to_json(provenance, 2) + "\n")
 
 
-def _id_from_agent() -> str | None:
-    """Return the id that an agent of Weights & Biases has chosen for the run that it starts, or None without one."""
-    return os.environ.get("WANDB_RUN_ID") if os.environ.get("WANDB_SWEEP_ID") else None
+def _id_from_environment(sweep: str | None) -> str | None:
+    """Return the id that the user, or an agent of Weights & Biases, has chosen for a run; None for jobs of a sweep."""
+    is_one = sweep is None or "WANDB_SWEEP_ID" in os.environ
+    return os.environ.get("WANDB_RUN_ID") if is_one else None
 
 
 def read_provenance(directory: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from omegaconf import DictConfig
-from pydantic import AfterValidator, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.loggers.logger import Logger, rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
@@ -17,12 +17,14 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from gyral.config.instantiation import check_section, make
 from gyral.config.plain import plain_values
 from gyral.config.trust import find_object
-from gyral.core.errors import OptionError, UserError, one_line
+from gyral.core.errors import OptionError, UserError, one_line, printable
 from gyral.core.files import csv_line, named_in_errors, replace_when_written
 from gyral.core.side_outputs import SideOutput, within
 from gyral.core.signatures import parameters_of
 from gyral.runs.directory import METRICS, Run
 from gyral.runs.metrics_file import read_rows
+from gyral.tasks.base import Task
+from gyral.training.checkpoints import choose_checkpoint
 
 
 def _check_project(name: str) -> str:
@@ -134,6 +136,8 @@ def wandb_logger(
     group: Text | None = None,
     tags: list[Tag] | Tag | None = None,
     notes: str | None = None,
+    log_model: bool = False,
+    predictions: Annotated[int, Field(ge=0)] = 0,
 ) -> Logger | None:
     """Return the Weights & Biases logger of a run: online with a key, offline without one. It never asks for a key.
 
@@ -149,6 +153,9 @@ def wandb_logger(
         group: the W&B group. None: the run's sweep.
         tags: tags besides the names of the cell, the task and the experiment.
         notes: a description of the run.
+        log_model: whether to upload the best checkpoint at the end, as an artifact.
+        predictions: number of test examples to log as a table at the end, together with the confusion matrix of a task
+            that has one.
     """
     from gyral.training import wandb_run  # now: importing wandb takes half a second
 
@@ -156,7 +163,7 @@ def wandb_logger(
     defaults = {
         "name": wandb_run.display_name(run)[:LONGEST_NAME],
         "project": "gyral",
-        "group": (run.sweep or "")[:LONGEST_NAME] or None,
+        "group": wandb_run.group_of(run.sweep)[:LONGEST_NAME] if run.sweep else None,
         "job_type": identity["task_name"],
         "dir": str(run.directory),
     }
@@ -164,6 +171,7 @@ def wandb_logger(
     own = [identity[f"{name}_name"][:LONGEST_TAG] for name in ("cell", "task", "experiment")]
     logger = wandb_run.start(run, defaults, {name: value for name, value in given.items() if value is not None})
     if logger is not None:
+        logger.uploads_model, logger.predictions = log_model, predictions
         all_tags = [*own, *([tags] if isinstance(tags, str) else tags or ())]
         logger.output.call(logger.describe, run, identity, all_tags)
     return logger
@@ -277,10 +285,34 @@ def set_beside(logger: Logger, output: SideOutput) -> None:
                 setattr(logger, name, partial(output.call, getattr(logger, name)))
 
 
-def log_results(loggers: list[Any], results: dict[str, Any], picture: Path | None) -> None:
-    """Log the final metrics to the summary of Weights & Biases, and a picture, if any, to loggers of images."""
+def log_results(loggers: list[Any], results: dict[str, Any], picture: Path | None, task: Task, run: Run) -> None:
+    """Log what a run has found: a picture, if any, to loggers of images, and the metrics to Weights & Biases.
+
+    It also gets predictions and the checkpoint, if its options ask for them.
+    """
     for logger in loggers:
         if hasattr(logger, "log_summary"):
-            logger.log_summary({name: value for name, value in results.items() if value is not None})
+            final = {name: value for name, value in results.items() if value is not None}
+            logger.log_summary(final)
+            if count := vars(logger).get("predictions"):
+                logger.log_predictions(render_examples(task, count))
+                if "confusion" in task.figures:
+                    logger.log_image("test/confusion", [find_object(task.figures["confusion"])(run)])
+            if vars(logger).get("uploads_model") and (run.directory / "checkpoints").is_dir():
+                logger.log_checkpoint(choose_checkpoint(run.directory, "best"), final)
         if picture is not None and hasattr(logger, "log_image"):
             logger.log_image(picture.stem, [str(picture)])
+
+
+def render_examples(task: Task, count: int) -> list[str]:
+    """Return the first examples of the test split as text, with their predictions."""
+    texts: list[str] = []
+    with task.evaluating():
+        for batch in task.data.loader("test"):
+            own = task.transfer_batch_to_device(batch, task.device, 0)
+            predicted = task.predict(own)
+            rows = min(count - len(texts), len(task.targets(own)))
+            texts += [printable(task.render(own, predicted, row)) for row in range(rows)]
+            if len(texts) == count:
+                break
+    return texts

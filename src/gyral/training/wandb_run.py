@@ -1,9 +1,10 @@
 """The run of a process in Weights & Biases. It never decides over the training: see `gyral.core.side_outputs`."""
 
+import hashlib
 import html
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ STOPPED = 255  # the exit code by which W&B knows a run that was stopped and has
 ROWS = "rows"  # the hidden metric by which a resumed run knows which rows of metrics.csv the server has
 # options of the command line that the name of a run shows besides options of the cell
 SHOWN_OPTIONS = ("task.", "model.", "optimizer", "scheduler")
+LONGEST_GROUP = 60  # characters of a group that a command names
 # seconds
 INIT_TIMEOUT, FINISH_TIMEOUT = 30.0, 60.0
 STOP_TIMEOUT = 5.0  # of a run that was stopped: a scheduler kills it soon, and a resumed run logs what W&B lacks
@@ -40,13 +42,22 @@ GRACE = 10.0  # what wandb may take beyond its own limits
 class RunLogger(WandbLogger):
     """Lightning's logger of Weights & Biases with the number of optimizer steps, `steps`, as the x axis.
 
+    What is logged at one step is one line of the history, which is sent when the next step is logged or the step is
+    validated.
+
     Args:
         experiment: the run, as `start` returns it.
         save_dir: the run directory.
 
     Attributes:
         output: the side output that its calls are.
+        uploads_model: whether the best checkpoint is uploaded at the end.
+        predictions: number of test examples that are logged as a table at the end, with the confusion matrix if the
+            task has one.
     """
+
+    uploads_model = False
+    predictions = 0
 
     def __init__(self, experiment: Any, save_dir: str) -> None:
         super().__init__(experiment=experiment, save_dir=save_dir)
@@ -55,6 +66,7 @@ class RunLogger(WandbLogger):
         wandb.termsetup(experiment.settings, _Terminal(self.output))
         self._logged: dict[str, int] = {}  # for each metric, the last step that W&B has from an earlier start
         self._rows: Sequence[Mapping[str, Any]] = ()
+        self._line: dict[str, Any] = {}  # of the history, which has not been sent
 
     def describe(self, run: Run, identity: Mapping[str, Any], tags: Sequence[str]) -> None:
         """Log the origin of the run, its tags, and how W&B shows its metrics."""
@@ -79,23 +91,32 @@ class RunLogger(WandbLogger):
             earlier: the rows of metrics.csv when the earlier start ended, beginning with `rows`.
         """
         self._rows = rows
-        received = self._received(len(earlier)) if earlier else 0
+        received = self._received(earlier) if earlier else 0
         self._logged = {name: int(row["step"]) for row in earlier[:received] for name, value in row.items() if value}
         for number in range(received, len(rows)):
             metrics = {name: float(value) for name, value in rows[number].items() if value and name != "step"}
             self._log(metrics, int(rows[number]["step"]), number + 1)
 
-    def _received(self, unknown: int) -> int:
+    def _received(self, rows: Sequence[Mapping[str, Any]]) -> int:
         """Return how many rows of metrics.csv the server has; offline, where it is unknown, assume all of them."""
         if self.experiment.offline:
-            return unknown
-        # The summary may arrive before the history that it summarizes. The history has a line for each row, and further
-        # ones if a callback of the user logs to W&B.
-        return min(int(self.experiment.summary.get(ROWS, unknown)), self.experiment.starting_step)
+            return len(rows)
+        # The summary may arrive before the history that it summarizes. The history has the lines of the rows, and
+        # further ones if a callback of the user logs to W&B.
+        names = [[name for name, value in row.items() if value and name != "step"] for row in rows]
+        steps = [_steps(own, int(row["step"])) for own, row in zip(names, rows, strict=True)]
+        ends = [
+            number
+            for number, (own, here, after) in enumerate(zip(names, steps, [*steps[1:], None], strict=True), 1)
+            if _ends_line(own) or here != after
+        ]
+        lines = [0, *ends][: self.experiment.starting_step + 1]
+        return min(int(self.experiment.summary.get(ROWS, len(rows))), lines[-1])
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         if step is None:
+            self._send()
             self.experiment.log(dict(metrics))
             return
         new = {name: value for name, value in metrics.items() if name != "epoch" and step > self._logged.get(name, -1)}
@@ -103,20 +124,44 @@ class RunLogger(WandbLogger):
             self._log(new, step, len(self._rows))
 
     def _log(self, metrics: Mapping[str, Any], step: int, rows: int) -> None:
-        # The step of a metric is the index of the last optimizer step; that of the final test is their number.
-        steps = step if all(name.startswith("test/") for name in metrics) else step + 1
-        self.experiment.log({**metrics, STEPS: steps, ROWS: rows})
+        self._begin_line(_steps(metrics, step))
+        self._line |= {**metrics, ROWS: rows}
+        if _ends_line(metrics):
+            self._send()
+
+    def _begin_line(self, steps: int) -> None:
+        """Send the line of other steps, if there is one."""
+        if self._line.get(STEPS, steps) != steps:
+            self._send()
+        self._line[STEPS] = steps
+
+    def _send(self) -> None:
+        line, self._line = self._line, {}
+        if line:
+            self.experiment.log(line)
 
     @rank_zero_only
     def log_html(self, key: str, text: str, step: int) -> None:
         """Log a preformatted text beside the next metrics. Unlike a table, it needs no answer of the server."""
         if step > max(self._logged.values(), default=-1):  # metrics.csv has no texts
-            value = wandb.Html(f"<pre>{html.escape(text)}</pre>", inject=False)
-            self.experiment.log({key: value}, commit=False)
+            self._begin_line(step + 1)
+            self._line[key] = wandb.Html(f"<pre>{html.escape(text)}</pre>", inject=False)
 
     def log_summary(self, values: Mapping[str, Any]) -> None:
         """Log final values, which are shown in the table of runs."""
+        self._send()
         self.experiment.summary.update(values)
+
+    def log_predictions(self, examples: Sequence[str]) -> None:
+        """Log a table of examples as text: input, target and prediction."""
+        table = wandb.Table(columns=["example", "text"], data=[[i, text] for i, text in enumerate(examples)])
+        self.experiment.log({"test/predictions": table})
+
+    def log_checkpoint(self, path: Path, results: Mapping[str, Any]) -> None:
+        """Upload a checkpoint as an artifact with the final metrics."""
+        artifact = wandb.Artifact(f"model-{self.experiment.id}", type="model", metadata=dict(results))
+        artifact.add_file(str(path))
+        self.experiment.log_artifact(artifact, aliases=["best", "latest"])
 
     def end_run(self, error: BaseException | None) -> None:
         """End the W&B run, so that the next job of the process gets one of its own.
@@ -131,6 +176,7 @@ class RunLogger(WandbLogger):
         limit = getattr(self.experiment.settings, "finish_timeout", 0) or FINISH_TIMEOUT
         seconds = STOP_TIMEOUT if was_stopped else limit + GRACE
         try:
+            self.output.call(self._send)
             self.output.call(self.experiment.finish, exit_code, seconds=seconds)
         except BaseException:  # Ctrl-C
             self.output.fail(InterruptedError("interrupted before everything was uploaded"))
@@ -138,6 +184,19 @@ class RunLogger(WandbLogger):
             raise
         if self.output.failed:
             end_process()
+
+
+def _steps(names: Iterable[str], step: int) -> int:
+    """Return the number of steps at which metrics are shown.
+
+    The step of a metric is the index of the last optimizer step; that of the final test is their number.
+    """
+    return step if all(name.startswith("test/") for name in names) else step + 1
+
+
+def _ends_line(names: Iterable[str]) -> bool:
+    """Return whether no further metrics of a step follow those with these names."""
+    return any(name.startswith(("val/", "test/")) for name in names)
 
 
 class _Terminal:
@@ -287,6 +346,15 @@ def display_name(run: Run) -> str:
     ]
     parts = [model_name(config), task_of(config), f"seed {config['seed']}", *([", ".join(shown)] if shown else [])]
     return " · ".join(parts)
+
+
+def group_of(sweep: str) -> str:
+    """Return the name of the group of a sweep: that of its directory, or the axes of its command and a digest of it."""
+    words = sweep.split(" ")
+    if len(words) == 1 or len(sweep) <= LONGEST_GROUP:
+        return sweep
+    digest = hashlib.sha256(sweep.encode("utf-8", "surrogateescape")).hexdigest()[:6]
+    return f"{' '.join(word for word in words if ',' in word)[:LONGEST_GROUP]} ~{digest}".strip()
 
 
 def identity(run: Run) -> dict[str, Any]:
