@@ -3,17 +3,20 @@
 import csv
 import io
 import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from textwrap import fill
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gyral.cells.base import RecurrentCell
 from gyral.config.plain import plain_values
 from gyral.core.errors import OptionError
 from gyral.core.files import plain_text
-from gyral.plotting.style import without_formulas
+from gyral.plotting.layout import finish
+from gyral.plotting.style import add_legend, without_formulas
 from gyral.runs.directory import Run
 from gyral.runs.names import model_name
 from gyral.runs.run_record import task_of
@@ -22,6 +25,7 @@ from gyral.tasks.base import Task
 from gyral.training import build
 
 CHARACTERS_AN_INCH = 15  # in a title
+MAX_FRAMES = 120  # of an animation, about 1 MB
 
 
 def build_untrained(run: Run) -> Task:
@@ -45,6 +49,36 @@ def add_title(figure: Figure, run: Run, subject: str) -> None:
     """Add a title to a figure: the model and task of the run, and the subject of the figure on the next line."""
     width = int(figure.get_figwidth() * CHARACTERS_AN_INCH)
     figure.suptitle("\n".join(fill(line, width) for line in (without_formulas(describe_run(run)), subject)))
+
+
+def finish_plane(figure: Figure, axes: Axes, run: Run, subject: str) -> None:
+    """Add title, legend and ticks to a figure of one plane, whose limits are final."""
+    add_title(figure, run, subject)
+    add_legend(figure, *axes.get_legend_handles_labels())
+    finish([axes], integer_x=False)
+
+
+def animate_plane(
+    run: Run, figure: Figure, axes: Axes, steps: Sequence[int], draw: Callable[[int], None], subject: str
+) -> Iterator[Figure]:
+    """Yield a figure once for each recorded validation, but for at most `MAX_FRAMES` of them, at equal distances.
+
+    Args:
+        run: the run.
+        figure, axes: the figure and its plane.
+        steps: the number of optimizer steps at each validation.
+        draw: draws a validation in the empty plane, given its index, with limits that are the same for all.
+        subject: the subject of the figure.
+    """
+    for place in np.unique(np.linspace(0, len(steps) - 1, MAX_FRAMES).round().astype(int)):
+        axes.clear()
+        draw(place)
+        title = f"{subject} at step {steps[place]:,}"
+        if not figure.legends:
+            finish_plane(figure, axes, run, title)
+            figure.set_layout_engine("none")  # keeps the layout, which takes most of the time of a frame
+        add_title(figure, run, title)
+        yield figure
 
 
 def describe_run(run: Run) -> str:

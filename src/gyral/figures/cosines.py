@@ -20,9 +20,9 @@ def cosines(run: Run) -> Figure:
     if not any(hasattr(cell, "record_cosines") for cell in cells_of(task)):
         raise missing_part_error(run, task, "record_cosines")
     steps, centers, shares = read_cosines(run.directory)
-    chosen = sorted({0, (len(steps) - 1) // 2, len(steps) - 1})
-    with_map = len(steps) > 1
-    figure = Figure(figsize=(WIDTHS["page" if with_map else "column"], 4.4 if with_map else 2.4), layout="constrained")
+    chosen, with_map = sorted({0, (len(steps) - 1) // 2, len(steps) - 1}), len(steps) > 1
+    size = (WIDTHS["page"], 4.4) if with_map else (WIDTHS["column"], 2.4)
+    figure = Figure(figsize=size, layout="constrained")
     add_title(figure, run, "angle θ between embedded input and memory target")
     grid = figure.add_gridspec(1 + with_map, len(chosen), height_ratios=(3, 2) if with_map else None)
     if with_map:

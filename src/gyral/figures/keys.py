@@ -10,15 +10,14 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from gyral.figures.common import add_title, missing_part_error, read_numbers
+from gyral.figures.common import animate_plane, finish_plane, missing_part_error, read_numbers
 from gyral.figures.memory import load_trace
-from gyral.plotting.layout import finish
 from gyral.plotting.sizes import WIDTHS
-from gyral.plotting.style import COLORS, MARKERS, add_legend
+from gyral.plotting.style import COLORS, MARKERS
 from gyral.runs.directory import Run
 from gyral.training.callbacks.memory_trace import MemoryTraces
 
-MAX_FRAMES = 120  # of an animation, about 1 MB
+SUBJECT = "keys of a validation example"
 HEIGHT = 2.9  # inches
 MARGIN = 0.08  # of the plane, around the keys
 SMALLEST = 1e-6  # side of a square of the plane
@@ -58,38 +57,24 @@ def keys(run: Run) -> Figure:
     written = trace.writable
     locations = Locations(trace.keys.read, ~written, trace.keys.write[written], trace.keys.strength[written])
     figure, axes = _make_figure()
-    _draw(axes, locations)
-    _set_limits(axes, *_bounds([locations], (0, 100)))
-    _finish(figure, axes, run, step)
+    _draw(axes, locations, _bounds([locations], (0, 100)))
+    finish_plane(figure, axes, run, f"{SUBJECT} at step {step:,}")
     return figure
 
 
 def animate_keys(run: Run) -> Iterator[Figure] | None:
     """Return the frames of the animation: the keys after each validation, as recorded by the callback `MemoryTraces`.
 
-    There are at most `MAX_FRAMES` frames, at equal distances. All frames show the same part of the plane, which has at
-    least 98 % of the coordinates of all validations.
+    All frames show the same part of the plane, which has at least 98 % of the coordinates of all validations.
 
     Returns:
         The figure, once for each frame; None if the run has not recorded its memory.
     """
     if not (run.directory / MemoryTraces.FILE).is_file():
         return None
-    return _frames(run, *read_locations(run.directory))
-
-
-def _frames(run: Run, steps: list[int], recorded: list[Locations]) -> Iterator[Figure]:
-    bounds = _bounds(recorded, SHOWN)
-    figure, axes = _make_figure()
-    for place in np.unique(np.linspace(0, len(steps) - 1, MAX_FRAMES).round().astype(int)):
-        axes.clear()
-        _draw(axes, recorded[place])
-        _set_limits(axes, *bounds)
-        if not figure.legends:
-            _finish(figure, axes, run, steps[place])
-            figure.set_layout_engine("none")  # keeps the layout, which takes most of the time of a frame
-        add_title(figure, run, _subject(steps[place]))
-        yield figure
+    steps, recorded = read_locations(run.directory)
+    bounds, (figure, axes) = _bounds(recorded, SHOWN), _make_figure()
+    return animate_plane(run, figure, axes, steps, lambda place: _draw(axes, recorded[place], bounds), SUBJECT)
 
 
 def _make_figure() -> tuple[Figure, Axes]:
@@ -100,22 +85,14 @@ def _make_figure() -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _draw(axes: Axes, locations: Locations) -> None:
+def _draw(axes: Axes, locations: Locations, bounds: np.ndarray) -> None:
+    """Draw the keys, in a square around `bounds` with a margin."""
     axes.set_aspect("equal")
     axes.grid()
     axes.set(xlabel="first coordinate of the key", ylabel="second coordinate")
-    axes.scatter(
-        locations.writes[:, 0],
-        locations.writes[:, 1],
-        s=34,
-        c=locations.strengths,
-        cmap="Greys",
-        vmin=0,
-        vmax=1,
-        edgecolors="black",
-        linewidths=0.4,
-        label="write",
-    )
+    look: Any = {"s": 34, "cmap": "Greys", "vmin": 0, "vmax": 1, "edgecolors": "black", "linewidths": 0.4}
+    x, y = locations.writes.T
+    axes.scatter(x, y, c=locations.strengths, label="write", **look)
     while_writing = "read while writing" if locations.after.any() else "read"
     phases = ((~locations.after, COLORS[5], while_writing), (locations.after, COLORS[1], "read afterwards"))
     for place, (phase, color, name) in enumerate(phases):
@@ -123,29 +100,15 @@ def _draw(axes: Axes, locations: Locations) -> None:
             shown = np.where(phase[:, None], locations.reads, np.nan)
             sign: Any = {"color": color, "marker": MARKERS[place], "markersize": 2.2}
             axes.plot(*shown.T, linewidth=0.8, zorder=3 + place, label=name, **sign)
+    low, high = bounds
+    (x, y), half = (low + high) / 2, (0.5 + MARGIN) * max(*(high - low), SMALLEST)
+    axes.set(xlim=(x - half, x + half), ylim=(y - half, y + half))
 
 
 def _bounds(shown: Sequence[Locations], percentiles: tuple[float, float]) -> np.ndarray:
     """Return two corners of the rectangle of the keys, (2, 2), between two percentiles of each coordinate."""
     points = np.concatenate([keys for locations in shown for keys in (locations.reads, locations.writes)])
     return np.percentile(points[np.isfinite(points).all(axis=1)], percentiles, axis=0)
-
-
-def _set_limits(axes: Axes, low: np.ndarray, high: np.ndarray) -> None:
-    """Show the square around a rectangle with a margin."""
-    (x, y), half = (low + high) / 2, (0.5 + MARGIN) * max(*(high - low), SMALLEST)
-    axes.set(xlim=(x - half, x + half), ylim=(y - half, y + half))
-
-
-def _finish(figure: Figure, axes: Axes, run: Run, step: int) -> None:
-    """Add title, legend and ticks to a figure whose limits are final."""
-    add_title(figure, run, _subject(step))
-    add_legend(figure, *axes.get_legend_handles_labels())
-    finish([axes], integer_x=False)
-
-
-def _subject(step: int) -> str:
-    return f"keys of a validation example at step {step:,}"
 
 
 def read_locations(directory: Path) -> tuple[list[int], list[Locations]]:

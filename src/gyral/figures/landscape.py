@@ -1,6 +1,6 @@
 """The loss around the phase-coded weights of a run, and between random ones (Fig. 8 of Dangovski et al., TACL 2019)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,15 +52,16 @@ class Landscape:
 
     def direction(self, seed: int) -> list[Tensor]:
         """Return a random direction in the space of the phases."""
-        generator = torch.Generator().manual_seed(seed)
-        drawn = [torch.randn(phase.shape, generator=generator).to(phase) for phase in self.trained]
-        return [change * (phase.norm() / change.norm()) for change, phase in zip(drawn, self.trained, strict=True)]
+        drawn = zip(self._draw(torch.randn, seed), self.trained, strict=True)
+        return [change * (phase.norm() / change.norm()) for change, phase in drawn]
 
     def random_phases(self, seed: int) -> list[Tensor]:
         """Return random phases, uniform in ±`RANGE`."""
+        return [RANGE * (2 * phase - 1) for phase in self._draw(torch.rand, seed)]
+
+    def _draw(self, draw: Callable[..., Tensor], seed: int) -> list[Tensor]:
         generator = torch.Generator().manual_seed(seed)
-        drawn = [torch.rand(phase.shape, generator=generator).to(phase) for phase in self.trained]
-        return [RANGE * (2 * phase - 1) for phase in drawn]
+        return [draw(phase.shape, generator=generator).to(phase) for phase in self.trained]
 
     def loss(self, *moves: tuple[float, list[Tensor]]) -> float:
         """Return the loss at the trained phases plus a sum of distances times directions."""

@@ -1,12 +1,10 @@
 """Norms of gradients and hidden states during training (Fig. 6 of Dangovski et al., TACL 2019)."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gyral.config.plain import plain_values
@@ -42,19 +40,26 @@ def norms(*runs: Run) -> Figure:
         curves: list[tuple[str, np.ndarray, np.ndarray]] = []
         cells: list[str] = []
         for run, config, name, (_, gradients) in zip(runs, configs, names, recorded, strict=True):
-            own = _curves(run, name, gradients)[label]
-            curves += [(key, np.array(steps, float), np.array(values, float)) for key, (steps, values) in own.items()]
-            cells += [cell_of(config)] * len(own)
+            metrics = {name: "train/gradient_norm"} if place == 0 else _hidden_metrics(name, [*gradients])
+            for key, metric in metrics.items():
+                x, y = (np.array(numbers, dtype=float) for numbers in read_metrics(run.directory, metric))
+                curves.append((key, x, y))
+                cells.append(cell_of(config))
         for (key, x, y), look in zip(curves, cell_styles(cells), strict=True):
             axes.plot(x, y, label=key, gid="row", **look)
         axes.set(xlabel="training step", ylabel=f"norm of the {label}")
         panels.append((axes, np.concatenate([x for _, x, _ in curves]), np.concatenate([y for *_, y in curves])))
     for row, (name, (steps, gradients)) in enumerate(zip(names, recorded, strict=True), start=1):
-        width, chosen = 2 * columns // len(gradients), _choose(len(steps))
+        width, last = 2 * columns // len(gradients), len(steps) - 1
+        chosen = sorted({0, last // 3, 2 * last // 3, last})  # validations
         for place, (cell, values) in enumerate(gradients.items()):
             axes = figure.add_subplot(grid[row, place * width : (place + 1) * width])
-            _draw_step_gradients(axes, steps, values[chosen], chosen)
-            axes.set(xlabel=_time_label(cell, len(gradients)), ylabel="norm of ∂loss/∂hidden")
+            for shade, index in enumerate(chosen):
+                color = colormaps["viridis"](0.75 * shade / max(len(chosen) - 1, 1))
+                after = f"after step {steps[index]:,}"
+                axes.plot(values[index], label=after, color=color, linestyle=DASHES[shade])
+            of_cell = "" if len(gradients) == 1 else f" of {cell.removeprefix('recurrent.').replace('.', ' ')}"
+            axes.set(xlabel=f"time step{of_cell}", ylabel="norm of ∂loss/∂hidden")
             axes.set_title(name)
             panels.append((axes, np.arange(values.shape[1]), values[chosen].ravel()))
     along_time = np.concatenate([y for *_, y in panels[2:]])
@@ -74,42 +79,10 @@ def norms(*runs: Run) -> Figure:
     return figure
 
 
-Curve = tuple[list[int], list[float]]  # steps and values
-
-
-def _curves(run: Run, name: str, cells: Iterable[str]) -> dict[str, dict[str, Curve]]:
-    """Return the curves of the upper panels of a run by panel and label.
-
-    Args:
-        run: the run.
-        name: its name in labels, empty for a single run.
-        cells: the names of its cells.
-    """
-    hidden = {cell: read_metrics(run.directory, hidden_metric(cell)) for cell in cells}
-    of_cells = {cell: cell.removeprefix("recurrent.") if len(hidden) > 1 else "" for cell in hidden}
-    labels = {cell: ", ".join(filter(None, (name, of_cells[cell]))) for cell in hidden}
-    return {
-        "gradient": {name: read_metrics(run.directory, "train/gradient_norm")},
-        "last hidden state": {labels[cell]: curve for cell, curve in hidden.items()},
-    }
-
-
-def _choose(validations: int) -> list[int]:
-    """Return the indices of at most four validations, with the first and the last one."""
-    last = validations - 1
-    return sorted({0, last // 3, 2 * last // 3, last})
-
-
-def _time_label(cell: str, cells: int) -> str:
-    """Return the label of the time axis of a cell; a single cell needs no name."""
-    return "time step" if cells == 1 else f"time step of {cell.removeprefix('recurrent.').replace('.', ' ')}"
-
-
-def _draw_step_gradients(axes: Axes, steps: list[int], values: np.ndarray, chosen: list[int]) -> None:
-    """Draw the gradient's norm (validations, T) of a cell over time steps."""
-    for shade, index in enumerate(chosen):
-        color = colormaps["viridis"](0.75 * shade / max(len(chosen) - 1, 1))
-        axes.plot(values[shade], label=f"after step {steps[index]:,}", color=color, linestyle=DASHES[shade])
+def _hidden_metrics(name: str, cells: list[str]) -> dict[str, str]:
+    """Return the metric of each cell of a run by its label; a single cell needs no name, and a single run neither."""
+    own = {cell: cell.removeprefix("recurrent.") if len(cells) > 1 else "" for cell in cells}
+    return {", ".join(filter(None, (name, own[cell]))): hidden_metric(cell) for cell in cells}
 
 
 def read_step_gradients(directory: Path) -> tuple[list[int], dict[str, np.ndarray]]:

@@ -58,7 +58,14 @@ def recovery(*runs: Run) -> Figure:
     for run in runs:
         config = plain_values(run.config)
         name = without_formulas(model_name(config)) if len(runs) > 1 else ""
-        groups.setdefault(name, []).append(_of_run(run))
+        task, _ = build.load_trained(run, "best")
+        if not isinstance(task, TrackingTask):
+            reason = f"the figure needs a task of state tracking, such as group; this is {type(task).__name__}"
+            raise OptionError("run", run.directory, reason)
+        try:
+            groups.setdefault(name, []).append(measure_recovery(task))
+        except OptionError as error:
+            raise OptionError("run", run.directory, error.reason) from None
         cells[name] = cell_of(config)
     figure, panels = make_grid(2, "page", share_x=True, share_y=False)
     panels[0].axhline(NOISE, label="neither corrected nor amplified", **BASELINE)
@@ -82,17 +89,6 @@ def recovery(*runs: Run) -> Figure:
         axes.minorticks_off()
         axes.set_xticks(marked, map(str, marked))
     return figure
-
-
-def _of_run(run: Run) -> Recovery:
-    task, _ = build.load_trained(run, "best")
-    if not isinstance(task, TrackingTask):
-        reason = f"the figure needs a task of state tracking, such as group; this is {type(task).__name__}"
-        raise OptionError("run", run.directory, reason)
-    try:
-        return measure_recovery(task)
-    except OptionError as error:
-        raise OptionError("run", run.directory, error.reason) from None
 
 
 def measure_recovery(task: TrackingTask[Any]) -> Recovery:

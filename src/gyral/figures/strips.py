@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 
@@ -56,10 +55,7 @@ def strips(run: Run) -> Figure:
     add_title(figure, run, f"validation examples at step {step:,}; gray: beyond the end")
     panels = figure.subplots(3 * len(examples), sharex=True)
     for example, axes in zip(examples, panels.reshape(-1, 3), strict=True):
-        if width:
-            _draw_vectors(axes, example)
-        else:
-            _draw_classes(axes, example, task.objective.output_size)
+        _draw_example(axes, example, task.objective.output_size)
     for axes in panels[:-1]:
         axes.tick_params(bottom=False)
     panels[-1].set(xlabel="step of the answer", xlim=(-0.5, longest - 0.5))
@@ -86,34 +82,26 @@ def predict_examples(task: SequenceTask) -> list[Strip] | None:
     return examples[:MAX_EXAMPLES]
 
 
-def _draw_classes(axes: np.ndarray, example: Strip, classes: int) -> None:
-    colors = [COLORS[i] if classes <= len(COLORS) else colormaps["turbo"](GOLDEN * i % 1) for i in range(classes)]
-    wrong = example.target != example.prediction
-    for one, values in zip(axes, (example.target, example.prediction), strict=False):
-        _draw(one, values[None], ListedColormap(colors), (-0.5, classes - 0.5))
-    _draw(axes[2], wrong[None], WRONG, (0, 1))
-    _label(axes, f"{len(wrong)} steps, {wrong.sum()} wrong")
-
-
-def _draw_vectors(axes: np.ndarray, example: Strip) -> None:
-    low, high = float(example.target.min()), float(example.target.max())
-    for one, values in zip(axes, (example.target, example.prediction), strict=False):
-        _draw(one, values.T, colormaps["viridis"], (low, high))
-    difference = np.abs(example.target - example.prediction)
-    _draw(axes[2], difference.T, colormaps["Greys"], (0, high - low))
-    _label(axes, f"{len(difference)} steps, mean difference {difference.mean():.3g}")
-
-
-def _draw(axes: Axes, values: np.ndarray, colors: Colormap, limits: tuple[float, float]) -> None:
-    axes.imshow(values, aspect="auto", interpolation="nearest", cmap=colors, vmin=limits[0], vmax=limits[1])
-    axes.vlines(np.arange(1, values.shape[1]) - 0.5, -0.5, len(values) - 0.5, "white", linewidth=0.3)
-    axes.set_facecolor("#ececec")  # beyond the end of a short example
-    for spine in axes.spines.values():
-        spine.set_visible(True)
-    axes.set_yticks([])
-
-
-def _label(axes: np.ndarray, title: str) -> None:
-    axes[0].set_title(title, loc="left")
-    for one, name in zip(axes, ("target", "prediction", "difference"), strict=True):
+def _draw_example(axes: np.ndarray, example: Strip, classes: int) -> None:
+    """Draw target, prediction and difference of an example on three axes."""
+    target, prediction = example
+    if target.ndim == 1:
+        shades = [COLORS[i] if classes <= len(COLORS) else colormaps["turbo"](GOLDEN * i % 1) for i in range(classes)]
+        wrong, limits = target != prediction, (-0.5, classes - 0.5)
+        colors: Colormap = ListedColormap(shades)
+        shown = [(target[None], colors, limits), (prediction[None], colors, limits), (wrong[None], WRONG, (0.0, 1.0))]
+        axes[0].set_title(f"{len(wrong)} steps, {wrong.sum()} wrong", loc="left")
+    else:
+        difference, colors = np.abs(target - prediction), colormaps["viridis"]
+        low, high = limits = float(target.min()), float(target.max())
+        shown = [(target.T, colors, limits), (prediction.T, colors, limits)]
+        shown.append((difference.T, colormaps["Greys"], (0.0, high - low)))
+        axes[0].set_title(f"{len(difference)} steps, mean difference {difference.mean():.3g}", loc="left")
+    names = ("target", "prediction", "difference")
+    for one, name, (values, cmap, (least, most)) in zip(axes, names, shown, strict=True):
+        one.imshow(values, aspect="auto", interpolation="nearest", cmap=cmap, vmin=least, vmax=most)
+        one.vlines(np.arange(1, values.shape[1]) - 0.5, -0.5, len(values) - 0.5, "white", linewidth=0.3)
+        one.set_facecolor("#ececec")  # beyond the end of a short example
+        one.spines[:].set_visible(True)
+        one.set_yticks([])
         one.set_ylabel(name, rotation=0, ha="right", va="center")

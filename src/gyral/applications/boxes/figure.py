@@ -9,14 +9,13 @@ from matplotlib.patches import Rectangle
 
 from gyral.applications.boxes.callback import CORNERS, Boxes, box_row
 from gyral.core.errors import OptionError, UserError
-from gyral.figures.common import add_title, read_numbers
-from gyral.plotting.layout import finish
+from gyral.figures.common import animate_plane, finish_plane, read_numbers
 from gyral.plotting.sizes import WIDTHS
-from gyral.plotting.style import COLORS, DASHES, add_legend
+from gyral.plotting.style import COLORS, DASHES
 from gyral.runs.directory import Run
 from gyral.training import build
 
-MAX_FRAMES = 120  # frames of an animation, about 1 MB
+SUBJECT = "boxes of concepts"
 HEIGHT = 4.2  # inches
 MARGIN = 0.05  # margin around the boxes, as a fraction of the plane
 
@@ -43,21 +42,28 @@ def boxes(run: Run) -> Figure:
     figure, axes = _make_figure()
     _draw(axes, names, corners)
     _set_limits(axes, corners)
-    _finish(figure, axes, run, step)
+    finish_plane(figure, axes, run, f"{SUBJECT} at step {step:,}")
     return figure
 
 
 def animate_boxes(run: Run) -> Iterator[Figure] | None:
     """Return the frames of the animation: the boxes after each validation, as recorded by the callback `Boxes`.
 
-    There are at most `MAX_FRAMES` frames, at equal distances. All frames show the same part of the plane.
+    All frames show the same part of the plane.
 
     Returns:
         The figure, once for each frame; None if the run has not recorded its boxes.
     """
     if not (run.directory / Boxes.FILE).is_file():
         return None
-    return _frames(run, *read_boxes(run))
+    steps, names, recorded = read_boxes(run)
+    figure, axes = _make_figure()
+
+    def draw(place: int) -> None:
+        _draw(axes, names, recorded[place])
+        _set_limits(axes, recorded)
+
+    return animate_plane(run, figure, axes, steps, draw, SUBJECT)
 
 
 def read_boxes(run: Run) -> tuple[list[int], list[str], np.ndarray]:
@@ -79,19 +85,6 @@ def _concepts(columns: Sequence[str]) -> list[str]:
     return [column.rpartition("/")[0] for column in columns[:: len(CORNERS)]]
 
 
-def _frames(run: Run, steps: list[int], names: list[str], recorded: np.ndarray) -> Iterator[Figure]:
-    figure, axes = _make_figure()
-    for place in np.unique(np.linspace(0, len(steps) - 1, MAX_FRAMES).round().astype(int)):
-        axes.clear()
-        _draw(axes, names, recorded[place])
-        _set_limits(axes, recorded)
-        if not figure.legends:
-            _finish(figure, axes, run, steps[place])
-            figure.set_layout_engine("none")  # keeps the layout, which takes most of the time of a frame
-        add_title(figure, run, _subject(steps[place]))
-        yield figure
-
-
 def _make_figure() -> tuple[Figure, Axes]:
     figure = Figure(figsize=(WIDTHS["column"], HEIGHT), layout="constrained")
     return figure, figure.add_subplot()
@@ -111,14 +104,3 @@ def _set_limits(axes: Axes, corners: np.ndarray) -> None:
     low, high = corners[..., :2].min(axis=tuple(range(corners.ndim - 1))), corners[..., 2:].reshape(-1, 2).max(axis=0)
     pad = MARGIN * (high - low)
     axes.set(xlim=(low[0] - pad[0], high[0] + pad[0]), ylim=(low[1] - pad[1], high[1] + pad[1]))
-
-
-def _finish(figure: Figure, axes: Axes, run: Run, step: int) -> None:
-    """Add title, legend and ticks to a figure whose limits are final."""
-    add_title(figure, run, _subject(step))
-    add_legend(figure, *axes.get_legend_handles_labels())
-    finish([axes], integer_x=False)
-
-
-def _subject(step: int) -> str:
-    return f"boxes of concepts at step {step:,}"

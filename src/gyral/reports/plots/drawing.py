@@ -33,6 +33,7 @@ MEDIANS = {  # what the plots of the layout "solved" show
     "heatmap": "results by row and column; bold: at least half of the seeds are solved",
     "lengths": "results by length",
 }
+SPREADS = {"deviation": "mean and standard deviation", "range": "mean, smallest and largest value", "all": "each"}
 
 
 def plot(path: Path, where: str, frames: Sequence[Frame], options: Options) -> str:
@@ -66,14 +67,7 @@ def describe(figure: Figure, panels: Sequence[Panel], options: Options) -> str:
     """Return what a figure shows, as for its caption."""
     labels = dict.fromkeys(text for axes in figure.axes for text in (axes.get_ylabel(), axes.get_xlabel()) if text)
     counts = sorted({len(series.records) for panel in panels for series in panel.series})
-    seeds = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seeds"
     if options.plot in MEDIANS:
         return f"{MEDIANS[options.plot]}; medians of {counts[0]} to {counts[-1]} seeds"
-    if counts[-1] == 1:
-        return f"{', '.join(labels)}; one run for each row"
-    shown = {
-        "deviation": f"mean and standard deviation of {seeds}",
-        "range": f"mean, smallest and largest value of {seeds}",
-        "all": f"each of {seeds}",
-    }
-    return f"{', '.join(labels)}; {shown[options.seeds]}"
+    seeds = f"{SPREADS[options.seeds]} of {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seeds"
+    return f"{', '.join(labels)}; {seeds if counts[-1] > 1 else 'one run for each row'}"

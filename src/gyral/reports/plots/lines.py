@@ -24,7 +24,7 @@ from gyral.runs.run_record import RunRecord, select
 GRAY = "#8a8a8a"  # of rows that are published only
 PUBLISHED: dict[str, Any] = {"linestyle": (0, (1.5, 1.5)), "markerfacecolor": "white", "linewidth": 0.9}
 MOST_TICKS, LONGEST_TICK = 8, 8  # places on the x axis with a tick each, and the signs of its label
-Numbers = list[tuple[RunRecord, float, float]]  # runs, each with its place on the x axis and its value
+PlaceOf = Callable[[RunRecord, str], float | None]
 
 
 def draw_groups(frames: Sequence[Frame], options: Options) -> Figure:
@@ -41,7 +41,7 @@ def draw_groups(frames: Sequence[Frame], options: Options) -> Figure:
         places = {group: float(group.partition(" ")[0]) for group in frame.groups(f"test/{frame.measure}")}
         if places:
             label = f"number of {next(iter(places)).partition(' ')[2]}"
-            panels.append(_panel(frame, label, places.values(), _in_columns(frame, places), with_published=True))
+            panels.append(_panel(frame, label, frame.rows, _in_columns(places), places.values(), with_published=True))
             trained.append(frame.sweep.trained if frame.sweep else None)
     if not panels:
         reason = "needs results by groups, such as test/accuracy_7_operators; no run has any"
@@ -82,16 +82,6 @@ def _draw(panels: Sequence[Panel], options: Options, *, integer_x: bool) -> Figu
     return draw_panels(panels, legend_of(panels), draw, options, integer_x=integer_x)
 
 
-def _in_columns(frame: Frame, places: Mapping[str, float]) -> list[tuple[Row, Numbers]]:
-    """Return each row with its numbers in columns that have a place."""
-    metric = f"test/{frame.measure}"
-    return [
-        (row, [(run, place, value) for column, place in places.items()
-               for run, value in frame.of(row.records, metric, column) if value is not None])
-        for row in frame.rows
-    ]  # fmt: skip
-
-
 def _over_option(frame: Frame, key: str) -> Panel | None:
     """Return the panel of a frame over the values of an option; None if its runs do not vary one.
 
@@ -105,10 +95,8 @@ def _over_option(frame: Frame, key: str) -> Panel | None:
     sweep = frame.sweep
     if sweep and key in ("", sweep.column):
         found = {column: number for column in frame.columns if (number := _number(column)) is not None}
-        places = dict(sorted(found.items(), key=lambda pair: pair[1]))
-        if places:
-            rows, label = _in_columns(frame, places), option_name(sweep.column or "")
-            return _panel(frame, label, places.values(), rows, lambda run: places.get(frame.column_of(run)))
+        if found:
+            return _panel(frame, option_name(sweep.column or ""), frame.rows, _in_columns(found), found.values())
     varied = varied_numbers(frame.records)
     if not key and len(varied) > 1:
         raise OptionError("x", "<nothing>", f"must be one of {', '.join(varied)}, which the runs vary")
@@ -116,15 +104,10 @@ def _over_option(frame: Frame, key: str) -> Panel | None:
     if key not in varied:
         return None
 
-    def place_of(run: RunRecord) -> float:
-        return float(select(run.config, key))
+    def place_of(run: RunRecord, column: str) -> float | None:
+        return float(select(run.config, key)) if column == frame.column_of(run) else None
 
-    scale, metric = frame.main.scale if frame.main else 1, f"test/{frame.measure}"
-    rows = [
-        (row, [(run, place_of(run), scale * run.metrics[metric]) for run in row.records if metric in run.metrics])
-        for row in _rows_without(frame, key)
-    ]
-    return _panel(frame, option_name(key), {place_of(run) for row, _ in rows for run in row.records}, rows, place_of)
+    return _panel(frame, option_name(key), _rows_without(frame, key), place_of)
 
 
 def _rows_without(frame: Frame, key: str) -> list[Row]:
@@ -156,12 +139,16 @@ def _number(text: str) -> float | None:
         return None
 
 
+def _in_columns(places: Mapping[str, float]) -> PlaceOf:
+    return lambda _, column: places.get(column)
+
+
 def _panel(
     frame: Frame,
     label: str,
-    places: Iterable[float],
-    rows: Sequence[tuple[Row, Numbers]],
-    place_of: Callable[[RunRecord], float | None] | None = None,
+    rows: Sequence[Row],
+    place_of: PlaceOf,
+    places: Iterable[float] = (),
     with_published: bool = False,
 ) -> Panel:
     """Return the panel of rows over places on the x axis.
@@ -169,20 +156,26 @@ def _panel(
     Args:
         frame: the frame.
         label: the label of the axis.
-        places: the places.
-        rows: rows with their numbers.
-        place_of: returns the place of a run, at which a simple predictor is compared with it; None for no comparison.
+        rows: its rows.
+        place_of: returns the place of a run's number in a column, None for none.
+        places: places that the axis has beside those of the runs.
         with_published: whether rows have published values by place.
     """
-    metric, series, gray = f"test/{frame.measure}", [], 0
-    looks = cell_styles([row.records[0].cell if row.records else row.name for row, _ in rows])
-    for (row, numbers), look in zip(rows, looks, strict=True):
-        name = without_formulas(row.label.replace("\n", ", "))
+    metric, gray = f"test/{frame.measure}", 0
+    series: list[Series] = []
+    numbers: dict[str, list[tuple[str, float]]] = {}  # of each run, with their columns
+    for number in frame.lines:
+        if number.metric == metric and number.value is not None:
+            numbers.setdefault(number.run.place, []).append((number.column, number.value))
+    looks = cell_styles([row.records[0].cell if row.records else row.name for row in rows])
+    for row, look in zip(rows, looks, strict=True):
         by_seed: dict[str, dict[float, float]] = {}
-        for run, place, value in numbers:
-            by_seed.setdefault(run.seed, {})[place] = value
-        lines = [_line(by_seed[seed]) for seed in sorted(by_seed)]
-        series.append(Series(name, {**look, "gid": "row"}, row.records, lines=lines))
+        for run in row.records:
+            for column, value in numbers.get(run.place, ()):
+                if (place := place_of(run, column)) is not None:
+                    by_seed.setdefault(run.seed, {})[place] = value
+        lines, name = [_line(by_seed[seed]) for seed in sorted(by_seed)], row.label.replace("\n", ", ")
+        series.append(Series(without_formulas(name), {**look, "gid": "row"}, row.records, lines=lines))
         if with_published and (published := row.published_groups(frame.measure)):
             if frame.sweep and not frame.sweep.trains(row.experiment):
                 look = {**line_style(gray), "color": GRAY, "markersize": 3, "zorder": 1.8}
@@ -190,8 +183,9 @@ def _panel(
             name = without_formulas(f"{row.label.splitlines()[0]}, published")
             series.append(Series(name, {**look, **PUBLISHED, "gid": "published"}, lines=[_line(published)]))
     found: dict[str, dict[float, Series]] = {}
-    runs = [(place_of(run), run) for row, _ in rows for run in row.records] if place_of else []
-    for place in sorted(places) if runs else ():
+    runs = [(place_of(run, frame.column_of(run)), run) for row in rows for run in row.records]
+    reach = sorted({*places, *(place for place, _ in runs if place is not None)})
+    for place in reach:
         for one in references(metric, [run for own, run in runs if own == place]):
             found.setdefault(one.label, {})[place] = one
     for same in found.values():  # an option of the task may change them from place to place
@@ -199,7 +193,7 @@ def _panel(
         first, changes = next(iter(same.values())), len({f"{value:.3g}" for value in values.values()}) > 1
         series.append(replace(first, lines=[_line(values)]) if changes else first)
     measure = measure_of(metric, frame.records)
-    return Panel(without_formulas(frame.title), series, metric, measure, label, sorted(places))
+    return Panel(without_formulas(frame.title), series, metric, measure, label, reach)
 
 
 def _line(values: Mapping[Any, float]) -> Line:
