@@ -175,7 +175,7 @@ def report_sweep(
     for section in shown:
         terminal.print_section(console, section, with_runs)
     terminal.print_lines(console, notes)
-    for path in saved:
+    for path in sorted(saved, key=lambda path: path not in figures):  # a wrong option of figures leaves no file
         if path in figures:
             from gyral.reports.plots.drawing import plot
 
