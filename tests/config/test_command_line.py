@@ -23,15 +23,15 @@ def test_help_and_cfg_import_no_torch() -> None:
         report = {}
         from gyral import train
         from gyral.config import command_line as cli
-        for option in (["--help"], ["--help", "experiment"], ["--cfg", "job"], ["--info", "defaults"]):
-            sys.argv = ["src/train.py", *option]
+        for option in ("--help", "--help experiment", "--cfg job", "--cfg hydra", "--info defaults"):
+            sys.argv = ["src/train.py", *option.split()]
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
                 try:
                     cli.main(train.train, "train")
                 except SystemExit as end:
                     assert not end.code, end
-            report[" ".join(option)] = out.getvalue()
+            report[option] = out.getvalue()
         heavy = ("torch", "pytorch_lightning", "wandb", "numpy", "matplotlib")
         report["loaded"] = [name for name in heavy if name in sys.modules]
         print(json.dumps(report))
@@ -55,6 +55,7 @@ def test_help_and_cfg_import_no_torch() -> None:
     for key in ("max_steps: ", "hidden_size: ", "lr: ", "delay: ", "seed: 1"):
         assert key in report["--help"]
         assert key in report["--cfg job"]
+    assert "_target_: hydra_plugins.gyral.Default" in report["--cfg hydra"]
     assert not outcome.err.strip()
 
 

@@ -133,7 +133,9 @@ def test_a_model_of_another_kind_is_refused() -> None:
     config = compose_config("task=sequences", "model=gru")
     OmegaConf.update(config.task, "data", str(sequences_file()))
     config.model = {"_target_": "torch.nn.Linear", "in_features": 2, "out_features": 2}
-    with pytest.raises(OptionError, match=r"^model\._target_=torch\S+Linear: must be a SequenceModel for Seq"):
+    with pytest.raises(
+        OptionError, match=r"^model\._target_=torch\S+Linear: task=sequences needs a SequenceModel, one "
+    ):
         build.build_task(config)
 
 

@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -444,6 +445,14 @@ def test_refusals_are_one_line_on_the_command_line_and_leave_nothing(
     error = invoke(*base, *overrides, f"hydra.run.dir={tmp_path}/run").error
     assert error.startswith(f"{said}:"), error
     assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_does_not_fit_the_task_is_named_as_it_was_chosen(tmp_path: Path) -> None:
+    error = invoke("model=box", "task=copy", f"hydra.run.dir={tmp_path}").error
+    assert re.match(r"model=box: task=copy needs a SequenceModel, one of .*, gru, .*, lstm, .*, rum, ", error)
+    error = invoke("model=rum", "task=hypernyms", f"hydra.run.dir={tmp_path}").error
+    assert re.match(r"model=rum: task=hypernyms needs a ConceptModel, one of box, complex_bilinear, ", error)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_options_that_only_loggers_or_callbacks_read_are_validated_first(tmp_path: Path) -> None:

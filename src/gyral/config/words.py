@@ -205,7 +205,7 @@ def _check_words(words: Sequence[Word], file: Path, is_multirun: bool) -> None:
         word = f"{sign}{key}{equals}{value}"
         if kind == "hydra" and file.name != "train":
             raise UserError(f"{word}: only gyral train has options of Hydra")
-        if key == "hydra":
+        if key == "hydra" and equals:
             raise UserError(f"{word}: is a section; set its options, such as hydra.run.dir=<directory>")
         if key == "resume" and value != "null" and is_multirun:
             raise OptionError(key, value.strip("'"), "resumes one run; leave it out, and the sweep itself resumes")

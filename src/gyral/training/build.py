@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning import Callback, Trainer, seed_everything
@@ -15,7 +17,7 @@ from pytorch_lightning.callbacks import Checkpoint, ProgressBar
 from torch.optim import Optimizer
 
 from gyral.cells.contract import check_cell
-from gyral.config.groups import load_choice
+from gyral.config.groups import choices, load_choice, target_of
 from gyral.config.instantiation import check_config, check_section, check_sections, located, make
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
@@ -98,17 +100,9 @@ def build_task(config: DictConfig, **arguments: Any) -> Task:
     config = without_removed_callbacks(config)
     check_sections(config)
     optimizer, scheduler = _make_optimization(config)
-
-    def build_model(**sizes: Any) -> Any:
-        try:
-            return make(config, "model", **sizes)
-        except OptionError:
-            raise
-        except UserError:
-            _check_model_type(config, get_object(config.model._target_))  # it may not take the sizes of this task
-            raise
-
-    task = make(config, "task", model=build_model, optimizer=optimizer, scheduler=scheduler, **arguments)
+    _check_model_type(config, get_object(config.model._target_))  # before there is any data
+    model = partial(make, config, "model")
+    task = make(config, "task", model=model, optimizer=optimizer, scheduler=scheduler, **arguments)
     _check_made(task, Task, config, "task")
     _check_model_type(config, type(task.model))
     if isinstance(task, SequenceTask) and task.causal and config.model.get("bidirectional"):
@@ -143,9 +137,11 @@ def check_options(config: DictConfig, section: str) -> None:
         build_callbacks(config)
     elif section == "task":
         check_section(config.task, "task")
+        _check_model_type(config, get_object(config.model._target_))
         _check_data(config)
     elif section == "model":
         check_section(config.model, "model")
+        _check_model_type(config, get_object(config.model._target_))
         _check_cell(config)
     else:
         _check_process(config)
@@ -229,8 +225,27 @@ def _check_model_type(config: DictConfig, model: Any) -> None:
     task = get_object(config.task._target_)
     required = getattr(task, "model_type", torch.nn.Module)
     if isinstance(model, type) and not issubclass(model, required):
-        reason = f"must be a {required.__name__} for {task.__name__}"
-        raise OptionError("model._target_", config.model._target_, reason)
+        fitting = [name for name in choices("model") if _is_class(target_of("model", name), required)]
+        reason = f"{'='.join(_choice(config, 'task'))} needs a {required.__name__}, one of {', '.join(fitting)}"
+        raise OptionError(*_choice(config, "model"), reason)
+
+
+def _choice(config: DictConfig, group: str) -> tuple[str, str]:
+    """Return the key and the value by which a user has chosen a section, or its target if several choices have it."""
+    target = str(config[group]._target_)
+    names = [name for name in choices(group) if target_of(group, name) == target]
+    if HydraConfig.initialized() and (chosen := HydraConfig.get().runtime.choices.get(group)) in names:
+        names = [chosen]
+    return (group, names[0]) if len(names) == 1 else (f"{group}._target_", target)
+
+
+def _is_class(target: str, required: type) -> bool:
+    """Return whether a name is that of a class of a type, if it can be imported at all."""
+    try:
+        found = get_object(target)
+    except Exception:
+        return False
+    return isinstance(found, type) and issubclass(found, required)
 
 
 def without_removed_callbacks(config: DictConfig) -> DictConfig:

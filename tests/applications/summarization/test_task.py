@@ -80,12 +80,15 @@ def test_tokens_count_articles_and_summaries(built: SummaryTask) -> None:
 
 
 def test_models_and_tasks_of_another_kind_are_refused() -> None:
-    message = "model._target_=gyral.models.{}: must be a {} for {}"
+    task = "task._target_=gyral.applications.summarization.task.SummaryTask"
+    message = f"model._target_=gyral.models.sequence.SequenceModel: {task} needs a Summarizer, one of all_rum, "
     options = [word for word in SUMMARIES if not word.startswith("model")]
     with pytest.raises(OptionError) as raised:
         build_task(*options, "model=gru")
-    assert str(raised.value) == message.format("sequence.SequenceModel", "Summarizer", "SummaryTask")
-    with pytest.raises(OptionError, match=r"pointer_generator.PointerGenerator: must be a SequenceModel for CopyTask$"):
+    assert str(raised.value).startswith(message)
+    with pytest.raises(
+        OptionError, match=r"PointerGenerator: task=copy needs a SequenceModel, one of .*, lstm, .*, rum, "
+    ):
         build_task("task=copy", "model=pointer_generator")
 
 
