@@ -448,9 +448,9 @@ def test_refusals_are_one_line_on_the_command_line_and_leave_nothing(
 
 
 def test_a_model_that_does_not_fit_the_task_is_named_as_it_was_chosen(tmp_path: Path) -> None:
-    error = invoke("model=box", "task=copy", f"hydra.run.dir={tmp_path}").error
+    error = invoke("model=box", "task=copy", f"hydra.run.dir={tmp_path / 'run'}").error
     assert re.match(r"model=box: task=copy needs a SequenceModel, one of .*, gru, .*, lstm, .*, rum, ", error)
-    error = invoke("model=rum", "task=hypernyms", f"hydra.run.dir={tmp_path}").error
+    error = invoke("model=rum", "task=hypernyms", f"hydra.run.dir={tmp_path / 'run'}").error
     assert re.match(r"model=rum: task=hypernyms needs a ConceptModel, one of box, complex_bilinear, ", error)
     assert not [*tmp_path.iterdir()]
 
