@@ -152,7 +152,7 @@ def cached_text(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Inpu
         return [corpus.vocabulary.symbols, *(corpus.splits[name].tolist() for name in ("train", "val", "test"))]
 
     expected = read()
-    return Input([*(folder / ".cache").iterdir()], (), read, expected=expected)
+    return Input([*(folder / ".cache").glob("*/*")], (), read, expected=expected)
 
 
 def cached_ngrams(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Input:

@@ -27,7 +27,8 @@ from gyral.core.errors import UserError, one_line
 from gyral.core.inputs import read_bytes
 from gyral.data import download
 from gyral.data.catalogue import PublishedCorpus, PublishedFile
-from gyral.data.preparation import DamagedPartError, read_corpus, read_part
+from gyral.data.corpus_cache import checksum, read_corpus
+from gyral.data.preparation import DamagedPartError, read_part
 from gyral.data.sequences.files import open_columns
 from gyral.training.checkpoints import add_checksum, load_checkpoint
 from tests.faults import forks
@@ -253,15 +254,13 @@ def read_pickle(path: Path) -> None:
 
 
 def prepared_elsewhere(path: Path, count: int) -> None:
-    from gyral.data.preparation import checksum
-
     path.mkdir()
-    description = {"checksums": {"/dev/zero": count}}
-    (path / "corpus.json").write_text(json.dumps({"description": description, "checksum": checksum(description)}))
+    saved = {"about": {}, "checksums": {"/dev/zero": count}}
+    (path / "corpus.json").write_text(json.dumps({**saved, "checksum": checksum(saved)}))
 
 
 def read_prepared(path: Path) -> None:
-    assert read_corpus(path, lambda description: description) is None
+    assert read_corpus(path, lambda prepared: prepared) is None
     raise UserError(f"{path}: is prepared again")
 
 

@@ -37,7 +37,7 @@ from gyral.config.groups import choices as choices
 from gyral.config.groups import load_choice
 from gyral.config.own_modules import user_config_path
 from gyral.core.errors import UserError
-from gyral.data.text.corpus_cache import Corpus
+from gyral.data.text.corpora import Corpus
 from gyral.data.text.synthetic import synthetic_text
 from gyral.tasks.base import Task
 from gyral.training import build

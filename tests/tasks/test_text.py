@@ -18,8 +18,7 @@ from gyral.core.errors import OptionError, UserError
 from gyral.core.measures import SPLITS
 from gyral.data.batching import IGNORED
 from gyral.data.text import corpora, ngrams
-from gyral.data.text.corpora import load_file
-from gyral.data.text.corpus_cache import Corpus
+from gyral.data.text.corpora import Corpus, load_file
 from gyral.data.text.windows import Windows
 from gyral.data.vocabulary import END_OF_LINE, Vocabulary
 from gyral.nn.recurrent import detach

@@ -1,47 +1,38 @@
-"""Preparation of large corpora: encoded part by part in parallel, joined, and cached.
+"""Preparation of large corpora: encoded part by part in parallel, and joined into one list of words and arrays.
 
-Each kind of corpus has its own functions to encode a part and to join parts. An interrupted preparation keeps the parts
-that are complete. The folder of a corpus is written completely or not at all, and its files have checksums. A lock lets
-one process prepare the corpus while others wait.
+Each kind of corpus has its own function to encode a part. An interrupted preparation keeps the parts that are complete.
 
 This module does not import torch, because many worker processes import it.
 """
 
-import hashlib
 import itertools
 import json
 import logging
-import os
 import shutil
-import tempfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from gyral.core.cache import cache_candidates
 from gyral.core.console import Console, Progress
 from gyral.core.errors import OptionError, UserError
 from gyral.core.files import replace_when_written
-from gyral.core.locks import lock_file
 from gyral.core.measures import SPLITS
 from gyral.core.parallel import parallel_map
 from gyral.core.progress import line
 from gyral.data.arrays import check_arrays
+from gyral.data.corpus_cache import Corpus, Prepared, Writer, load_or_prepare
 from gyral.data.raw_examples import DamagedPartError, RawExample, Report, restore_report
 
 log = logging.getLogger(__name__)
 
 BLOCK = 1000  # examples per part; an interrupted preparation resumes after the last complete part
-
-Corpus = TypeVar("Corpus")
 
 
 class Source(Protocol):
@@ -66,27 +57,70 @@ class Part(NamedTuple):
     """A block of encoded examples.
 
     Attributes:
-        words: the words of the block, all different.
-        counts: (w,) number of occurrences of each word.
-        arrays: the encoded examples; words are indices into `words`.
+        symbols: the words of the block, all different.
+        arrays: the encoded examples. The array `words` has indices into `symbols`.
         report: counts of kept and skipped examples.
     """
 
-    words: list[str]
-    counts: np.ndarray
-    arrays: dict[str, np.ndarray]
+    symbols: list[str]
+    arrays: Mapping[str, np.ndarray]
     report: Report
 
 
-def save_part(path: Path, part: Part) -> None:
-    """Write a file of a part completely or not at all.
+class Kind(NamedTuple):
+    """A kind of corpus.
+
+    Attributes:
+        version: version of the encoding; increment it to invalidate all earlier caches.
+        encode: returns a part for its examples and the arguments of their source; a function at the top level of a
+            module, because worker processes call it.
+        special: special symbols, which come first in the word list.
+        example, unit: singular and plural of the word for an example, for errors.
+    """
+
+    version: int
+    encode: Callable[..., Part]
+    special: tuple[str, ...]
+    example: str
+    unit: str
+
+
+class EncodedCorpus(NamedTuple):
+    """A corpus that was encoded in parts.
+
+    Attributes:
+        folder: folder of the cached files.
+        splits: the arrays of each split, memory-mapped and read-only. The array `words` has indices into the list of
+            all words.
+        reports: for each split the counts of kept and skipped examples.
+        trained: number of special symbols and of words in the training split, which come first in the list.
+        listed: the list of all words as UTF-8, a word on each line.
+    """
+
+    folder: Path
+    splits: dict[str, dict[str, np.ndarray]]
+    reports: dict[str, Report]
+    trained: int
+    listed: np.ndarray
+
+    def words(self, most: int = -1) -> list[str]:
+        """Return the list of all words, or its first words.
+
+        The list begins with the special symbols. The words of the training split follow, by descending frequency and
+        then by code points, and then the words of the other splits, by code points.
+        """
+        return self.listed.tobytes().decode().split("\n", most)[: most if most >= 0 else None]
+
+
+def write_part(path: Path, encode: Callable[..., Part], examples: list[RawExample], *arguments: Any) -> None:
+    """Encode examples into a file, which is written completely or not at all.
 
     Raises:
         OSError: the file cannot be written.
     """
+    part = encode(examples, *arguments)
     content: dict[str, Any] = {
-        "list": np.frombuffer("\n".join(part.words).encode(), dtype=np.uint8),
-        "counts": part.counts,
+        "symbols": np.frombuffer("\n".join(part.symbols).encode(), dtype=np.uint8),
         "report": np.frombuffer(json.dumps(asdict(part.report)).encode(), dtype=np.uint8),
         **part.arrays,
     }
@@ -99,7 +133,7 @@ def save_part(path: Path, part: Part) -> None:
 
 
 def read_part(path: Path) -> Part:
-    """Read a file that `save_part` wrote; it contains a checksum of each array, as every ZIP archive does.
+    """Read a file that `write_part` wrote; it contains a checksum of each array, as every ZIP archive does.
 
     Raises:
         DamagedPartError: the content differs from what was written.
@@ -108,90 +142,97 @@ def read_part(path: Path) -> Part:
         with path.open("rb") as file, np.load(file) as saved:  # NumPy leaves a file open that it cannot read
             check_arrays(saved, path.stat().st_size)
             arrays = dict(saved)
-        text = arrays.pop("list").tobytes().decode()
-        words = text.split("\n") if text else []  # of a block without a single example that can be used
-        report = restore_report(json.loads(arrays.pop("report").tobytes()))
-        return Part(words, arrays.pop("counts"), arrays, report)
+        text = arrays.pop("symbols").tobytes().decode()
+        symbols = text.split("\n") if text else []  # of a block without a single example that can be used
+        return Part(symbols, arrays, restore_report(json.loads(arrays.pop("report").tobytes())))
     except Exception as error:  # NumPy, zipfile and JSON raise many kinds
         raise DamagedPartError(f"{path}: is damaged ({error}): remove it and run the same command again") from error
 
 
-def prepare(
+def load(
     name: str,
+    kind: Kind,
     sources: Mapping[str, Source],
-    target: Path,
+    data_dir: str | Path,
     processes: int | None,
-    *,
-    write: Callable[..., None],
-    join: Callable[[Path, dict[str, list[Path]], dict[str, int]], dict[str, Report]],
-    special: Sequence[str],
-    example: str,
-    unit: str,
-) -> None:
-    """Encode the sources part by part in parallel, and join the parts to a corpus.
+    build: Callable[[EncodedCorpus], Corpus],
+) -> Corpus:
+    """Return a corpus, encoded part by part in parallel once and cached.
+
+    The preparation shows a progress bar on a terminal, its memory use does not grow with the number of examples, and it
+    resumes after an interruption.
 
     Args:
         name: name of the corpus, for the log and the progress bar.
+        kind: how examples are encoded.
         sources: source of each split.
-        target: folder to write.
+        data_dir: data folder, which contains the cache if it is writable.
         processes: number of worker processes; None: one for each available core.
-        write: encodes examples into a file: its path, the examples, and the arguments of their source.
-        join: writes the files of a corpus, given the folder, the parts of each split, and the number of each word in
-            the corpus. It returns the report on each split.
-        special: special symbols, which come first in the word list.
-        example, unit: singular and plural of the word for an example, for errors.
+        build: returns the corpus of the encoded one.
 
     Raises:
-        OptionError: a split contains no example, or cannot be read.
+        OptionError: a split contains no example, or cannot be read; no cache directory is writable.
         UserError: a worker process was killed.
-        OSError: the folder cannot be written.
     """
-    log.info("preparing %s, once", name)
-    working = target.with_name(f"{target.name}.parts")
-    parts = _write_parts(name, sources, working, write, processes, example, unit)
-    words, training_size, size = word_list(parts, special)
-    with writing_corpus(target) as (folder, description):
-        (folder / "words.txt").write_bytes("\n".join(words).encode())
-        reports = join(folder, parts, {word: number for number, word in enumerate(words)})
-        saved = {split: asdict(report) for split, report in reports.items()}
-        description |= {"trained": training_size, "size": size, "reports": saved}
-    shutil.rmtree(working)
+
+    def read(prepared: Prepared) -> Corpus:
+        arrays, about = prepared.arrays, prepared.about
+        splits: dict[str, dict[str, np.ndarray]] = {
+            split: {key: arrays[f"{split}-{key}"] for key in about["arrays"]} for split in SPLITS
+        }
+        reports = {split: restore_report(report) for split, report in about["reports"].items()}
+        return build(EncodedCorpus(prepared.folder, splits, reports, about["trained"], arrays["words"]))
+
+    key = [kind.version, BLOCK, [sources[split].fingerprint() for split in SPLITS]]
+    return load_or_prepare(name, key, data_dir, lambda writer: _prepare(writer, name, kind, sources, processes), read)
 
 
-def _write_parts(
-    name: str,
-    sources: Mapping[str, Source],
-    working: Path,
-    write: Callable[..., None],
-    processes: int | None,
-    example: str,
-    unit: str,
-) -> dict[str, list[Path]]:
-    """Encode the examples of each split in parts, unless a whole part exists, and return the files of the parts."""
-    parts: dict[str, list[Path]] = {split: [] for split in SPLITS}
+def _prepare(writer: Writer, name: str, kind: Kind, sources: Mapping[str, Source], processes: int | None) -> None:
+    """Encode the sources in parts, and join the parts."""
+    parts = {split: _write_parts(writer.parts, name, kind, split, sources[split], processes) for split in SPLITS}
+    words, trained = _word_list(parts, kind.special)
+    index = {word: number for number, word in enumerate(words)}
+    writer.append("words", "\n".join(words).encode())
+    reports = {}
+    for split, paths in parts.items():
+        reports[split] = Report()
+        for part in map(read_part, paths):
+            numbers = np.array([index[word] for word in part.symbols], dtype=np.uint32)
+            arrays = {**part.arrays, "words": numbers[part.arrays["words"]]}
+            for key, array in arrays.items():
+                writer.append(f"{split}-{key}", array)
+            reports[split].update(part.report)
+    saved = {split: asdict(report) for split, report in reports.items()}
+    writer.about |= {"trained": trained, "arrays": [*arrays], "reports": saved}
 
-    def blocks(split: str, source: Source) -> Iterator[tuple[Any, ...]]:
+
+def _write_parts(folder: Path, name: str, kind: Kind, split: str, source: Source, processes: int | None) -> list[Path]:
+    """Encode the examples of a split in parts, unless a whole part exists, and return the files of the parts."""
+    parts: list[Path] = []
+
+    def blocks() -> Iterator[tuple[Any, ...]]:
         examples = source.raw_examples()
         while found := list(itertools.islice(examples, BLOCK)):
-            parts[split].append(working / f"{split}-{len(parts[split]):06}.npz")
+            parts.append(folder / f"{split}-{len(parts):06}.npz")
             advance(found[-1].progress)
-            if not _is_whole(parts[split][-1]):  # an interrupted preparation keeps its parts
-                yield parts[split][-1], found, *source.arguments
+            if not _is_whole(parts[-1]):  # an interrupted preparation keeps its parts
+                yield parts[-1], kind.encode, found, *source.arguments
 
-    for split, source in sources.items():
-        with _progress_bar(f"{name}, {split}") as advance:
-            try:
-                for _ in parallel_map(write, blocks(split, source), processes):
-                    pass
-            except BrokenExecutor:
-                reason = "the system killed a process that prepares it; memory may have run out"
-                raise UserError(f"{source.path}: {reason}; the same command continues the preparation") from None
-        if not any(read_part(path).report.kept for path in parts[split]):
-            found = total([read_part(path).report for path in parts[split]])
-            shutil.rmtree(working, ignore_errors=True)
-            place = f"{source.files[0]}: " if [*map(str, source.files)] not in ([], [source.path]) else ""
-            reason = f"{place}contains no {example} for the split {split} (0 {unit}{found.oddities()})"
-            raise OptionError(source.option, source.path, reason)
+    with _progress_bar(f"{name}, {split}") as advance:
+        try:
+            for _ in parallel_map(write_part, blocks(), processes):
+                pass
+        except BrokenExecutor:
+            reason = "the system killed a process that prepares it; memory may have run out"
+            raise UserError(f"{source.path}: {reason}; the same command continues the preparation") from None
+    report = Report()
+    for path in parts:
+        report.update(read_part(path).report)
+    if not report.kept:
+        shutil.rmtree(folder, ignore_errors=True)
+        place = f"{source.files[0]}: " if [*map(str, source.files)] not in ([], [source.path]) else ""
+        reason = f"{place}contains no {kind.example} for the split {split} (0 {kind.unit}{report.oddities()})"
+        raise OptionError(source.option, source.path, reason)
     return parts
 
 
@@ -218,146 +259,13 @@ def _is_whole(part: Path) -> bool:
     return True
 
 
-def total(reports: Sequence[Report]) -> Report:
-    """Return the sum of reports."""
-    found = Report()
-    for report in reports:
-        found.update(report)
-    return found
-
-
-def word_list(parts: Mapping[str, Sequence[Path]], special: Sequence[str]) -> tuple[list[str], int, int]:
-    """Return all words of a corpus in order, the number of those in training, and the number of those in any split.
-
-    The special symbols come first and count as words in training. The words of the training split follow, by descending
-    frequency and then by code points. The words of the other splits come next, and then the words that occur in no
-    text, both by code points.
-    """
+def _word_list(parts: Mapping[str, Sequence[Path]], special: Sequence[str]) -> tuple[list[str], int]:
+    """Return `EncodedCorpus.words` and `EncodedCorpus.trained`."""
     counts: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}  # of training and of the other splits
     for split, paths in parts.items():
-        for path in paths:
-            part = read_part(path)
-            counts[split == "train"].update(dict(zip(part.words, part.counts.tolist(), strict=True)))
-    trained, others = counts[True], counts[False]
-    known = [word for word in sorted(trained, key=lambda word: (-trained[word], word)) if trained[word]]
-    listed = dict.fromkeys([*special, *(word for word in known if word not in special)])
-    training_size = len(listed)
-    listed |= dict.fromkeys(sorted(word for word in others if others[word]))
-    size = len(listed)
-    listed |= dict.fromkeys(sorted({*trained, *others}))
-    return list(listed), training_size, size
-
-
-@contextmanager
-def writing_corpus(target: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Write the folder of a corpus completely or not at all.
-
-    Yield an empty folder to write files into and a dictionary for their description, which is stored as JSON, with
-    checksums of the files, in `corpus.json`.
-    """
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f"{target.name}.") as temporary:
-        folder = Path(temporary) / "corpus"
-        folder.mkdir()
-        description: dict[str, Any] = {}
-        yield folder, description
-        description["checksums"] = {path.name: checksum(path) for path in folder.iterdir()}
-        (folder / "corpus.json").write_text(
-            json.dumps({"description": description, "checksum": checksum(description)}), encoding="utf-8"
-        )
-        if target.is_dir():
-            shutil.rmtree(target)  # it is damaged
-        os.replace(folder, target)
-
-
-def checksum(content: Path | Mapping[str, Any]) -> int:
-    """Return the CRC-32 of a file, or of a description as JSON."""
-    if not isinstance(content, Path):
-        return zlib.crc32(json.dumps(content, sort_keys=True).encode())
-    value = 0
-    with content.open("rb") as file:
-        while block := file.read(2**20):
-            value = zlib.crc32(block, value)
-    return value
-
-
-def read_corpus(folder: Path, build: Callable[[dict[str, Any]], Corpus]) -> Corpus | None:
-    """Return a corpus from its folder, or None if the folder is missing or damaged.
-
-    Args:
-        folder: the folder.
-        build: returns the corpus for the description in its folder.
-    """
-    try:
-        if any(path.exists() and not path.is_file() for path in folder.iterdir()):  # reading a named pipe would block
-            raise ValueError("not a file")
-        saved = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
-        description = saved["description"]
-        if checksum(description) != saved["checksum"]:
-            raise ValueError("checksum of corpus.json")
-        if not {*description["checksums"]} <= {path.name for path in folder.iterdir()}:
-            raise ValueError("checksums of files elsewhere")
-        for file, expected in description["checksums"].items():
-            if checksum(folder / file) != expected:
-                raise ValueError(f"checksum of {file}")
-        return build(description)
-    except NotADirectoryError:
-        return None
-    except Exception as error:  # NumPy and JSON raise many kinds
-        if folder.exists():
-            log.warning("%s is damaged (%s) and is prepared again", folder, error)
-        return None
-
-
-def load_or_prepare(
-    name: str,
-    version: int,
-    sources: Mapping[str, Source],
-    data_dir: str | Path,
-    read: Callable[[Path], Corpus | None],
-    prepare: Callable[[Path], None],
-) -> Corpus:
-    """Return a corpus from a cache; if no cache contains it, prepare it.
-
-    Args:
-        name: name of the corpus.
-        version: version of the cached files.
-        sources: source of each split.
-        data_dir: data folder, which contains the cache if it is writable.
-        read: returns the corpus in a folder, or None if it is missing or damaged.
-        prepare: writes the folder.
-
-    Raises:
-        OptionError: no cache directory is writable.
-    """
-    key = [version, BLOCK, [sources[split].fingerprint() for split in SPLITS]]
-    stem = f"{name[:40]}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
-    folders = cache_candidates(Path(data_dir))
-    for folder in folders:
-        if corpus := read(folder / stem):
-            return corpus
-    failures = []
-    for folder in folders:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with _wait_for_lock(folder / f"{stem}.lock"):
-                found = read(folder / stem)  # another process may have prepared it
-                if found is None:
-                    prepare(folder / stem)
-                    found = read(folder / stem)
-        except OSError as error:
-            failures.append(f"{error.filename or folder}: {error.strerror or error}")
-            log.warning("%s", failures[-1])
-            continue
-        if found is not None:
-            return found
-        failures.append(f"{folder / stem}: the written corpus differs when it is read back")
-    raise OptionError("data_dir", data_dir, f"no folder can be written to cache {name} ({'; '.join(failures)})")
-
-
-def _wait_for_lock(path: Path) -> AbstractContextManager[Any]:
-    """Acquire a lock, after a log message if another process is preparing the same corpus."""
-    try:
-        return lock_file(path)
-    except BlockingIOError:
-        log.info("%s: waiting for another process that prepares it", path.stem)
-        return lock_file(path, seconds=None)
+        for part in map(read_part, paths):
+            found = np.bincount(part.arrays["words"], minlength=len(part.symbols)).tolist()
+            counts[split == "train"].update(dict(zip(part.symbols, found, strict=True)))
+    trained = counts[True]
+    listed = dict.fromkeys([*special, *sorted(trained, key=lambda word: (-trained[word], word))])
+    return [*dict.fromkeys([*listed, *sorted(counts[False])])], len(listed)

@@ -8,7 +8,7 @@ import torch
 
 from gyral.core.checks import check_integer, check_real
 from gyral.core.errors import OptionError
-from gyral.data.text.corpus_cache import Corpus
+from gyral.data.text.corpora import Corpus
 from gyral.data.vocabulary import END_OF_LINE, Decoder, Symbols
 from gyral.models.prediction import sample
 from gyral.tasks.text import TextTask

@@ -33,7 +33,7 @@ from gyral.core.forms import check_form
 from gyral.core.measures import ACCURACY, BITS, PERPLEXITY, SPLITS
 from gyral.core.options import NonNegativeInt, PositiveInt, Range
 from gyral.data.batching import IGNORED, RepeatedBatches, Stream
-from gyral.data.text.corpus_cache import Corpus
+from gyral.data.text.corpora import Corpus
 from gyral.data.text.ngrams import evaluate_once
 from gyral.data.text.windows import RandomWindows, Window, Windows
 from gyral.nn.recurrent import detach

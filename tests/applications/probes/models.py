@@ -5,7 +5,7 @@ from typing import Any
 
 from gyral.cells.base import RecurrentCell
 from gyral.core.measures import SPLITS
-from gyral.data.text.corpus_cache import Corpus
+from gyral.data.text.corpora import Corpus
 from gyral.data.vocabulary import Vocabulary, split_words
 from gyral.models.sequence import SequenceModel
 from gyral.tasks.text import TextTask

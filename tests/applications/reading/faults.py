@@ -139,7 +139,7 @@ def cached_questions(folder: Path, random: Random, patch: pytest.MonkeyPatch) ->
     def read(data_dir: Path = folder) -> list[Any]:
         found = lambada.load_lambada(data_dir, processes=1)
         batches = [own.batch(range(len(own))).inputs.tolist() for own in found.splits.values()]  # type: ignore[arg-type]
-        return [found.words, found.vocabulary.symbols, batches]
+        return [found.vocabulary.symbols, batches]
 
     expected = read()
     return Input(sorted((folder / ".cache").glob("*/*")), (), read, expected=expected)

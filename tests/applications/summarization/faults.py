@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from gyral.applications.summarization.data import corpus, preparation
+from gyral.applications.summarization.data import corpus
 from gyral.applications.summarization.data.files import Output, read_articles
 from gyral.applications.summarization.data.parsing import Fields
+from gyral.data import preparation
 from gyral.data.raw_examples import Report
 from tests.applications.summarization.articles import article, example, write_chunk, write_lines, write_story
 from tests.applications.summarization.small import SUMMARIES
@@ -118,14 +119,14 @@ def cached_articles(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> 
 
     def read(data_dir: Path = folder) -> list[Any]:
         found = corpus.load(data_dir, train=path, val=path, test=path, processes=1)
-        bounds = {split: numbers.tolist() for split, numbers in found.bounds.items()}
-        return [found.words, found.vocabulary.symbols, found.tokens.tolist(), bounds]
+        numbers = [(found.tokens[split].tolist(), found.bounds[split].tolist()) for split in ("train", "val", "test")]
+        return [found.words, found.vocabulary.symbols, numbers]
 
     (folder / "other").mkdir()
     expected = read(folder / "other")
     if random.random() < 0.5:
         with patch.context() as stopped:
-            stopped.setattr(preparation, "_join", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            stopped.setattr(preparation, "_word_list", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 read()
         parts = sorted((folder / ".cache").glob("*.parts/*.npz"))

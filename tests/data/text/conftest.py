@@ -7,8 +7,7 @@ import pytest
 
 from gyral.core.measures import SPLITS
 from gyral.data.catalogue import CATALOGUE, PublishedCorpus, PublishedFile
-from gyral.data.text.corpora import TEXT_CORPORA, TextCorpus
-from gyral.data.text.corpus_cache import Corpus
+from gyral.data.text.corpora import TEXT_CORPORA, Corpus, TextCorpus
 
 LETTERS = b"the quick brown fox jumps over the lazy dog " * 10
 

@@ -46,7 +46,7 @@ def test_every_option_and_change_has_a_separate_cache(tmp_path: Path) -> None:
     seen = [load(), load(level="byte"), load(val_fraction=0.2), load(test_fraction=0.2), load(minimum_count=3)]
     write(path, "abd " * 100)
     seen.append(load())
-    assert len(list((tmp_path / ".cache").glob("*.npy"))) == len(seen)
+    assert len(list((tmp_path / ".cache").glob("*/train.npy"))) == len(seen)
     assert [corpus.vocabulary.symbols[3] for corpus in (seen[0], seen[-1])] == ["c", "d"]
 
 
@@ -56,11 +56,11 @@ def damage(path: Path, how: str) -> None:
     path.write_bytes({"empty": b"", "half": content[: len(content) // 2], "changed": changed}[how])
 
 
-@pytest.mark.parametrize("suffix", ["npy", "json"])
+@pytest.mark.parametrize("name", ["train.npy", "corpus.json"])
 @pytest.mark.parametrize("how", ["empty", "half", "changed"])
-def test_a_damaged_cache_is_encoded_again(letters: Path, data: Path, suffix: str, how: str) -> None:
+def test_a_damaged_cache_is_encoded_again(letters: Path, data: Path, name: str, how: str) -> None:
     load("letters", data)
-    (path,) = (data / ".cache").glob(f"*.{suffix}")
+    (path,) = (data / ".cache").glob(f"*/{name}")
     whole = path.read_bytes()
     damage(path, how)
     corpus = load("letters", data)
@@ -70,16 +70,16 @@ def test_a_damaged_cache_is_encoded_again(letters: Path, data: Path, suffix: str
 
 def test_a_cache_with_a_changed_vocabulary_is_encoded_again(letters: Path, data: Path) -> None:
     load("letters", data)
-    (path,) = (data / ".cache").glob("*.json")
+    (path,) = (data / ".cache").glob("*/corpus.json")
     saved = json.loads(path.read_text())
-    saved["description"]["vocabulary"]["symbols"].reverse()
+    saved["about"]["vocabulary"]["symbols"].reverse()
     path.write_text(json.dumps(saved))
     assert load("letters", data).vocabulary.symbols[0] == " "
 
 
 def test_a_cache_with_another_type_is_encoded_again(letters: Path, data: Path) -> None:
     load("letters", data)
-    (path,) = (data / ".cache").glob("*.npy")
+    (path,) = (data / ".cache").glob("*/train.npy")
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b"|u1", b"|i1", 1))
     assert load("letters", data).splits["train"].dtype == np.uint8
@@ -100,14 +100,15 @@ def test_processes_may_encode_at_once(letters: Path, data: Path) -> None:
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0] * 3
-    assert len(list((data / ".cache").iterdir())) == 2
+    (folder,) = (data / ".cache").glob("*/")
+    assert {path.name for path in (data / ".cache").iterdir()} == {folder.name, f"{folder.name}.lock"}
 
 
 def test_a_protected_or_missing_data_folder_is_not_changed(letters: Path, data: Path, user_cache: Path) -> None:
     data.chmod(0o555)
     assert lengths(load("letters", data)) == [396, 22, 22]
     assert not (data / ".cache").exists()
-    assert len(list(user_cache.iterdir())) == 2
+    assert sorted(path.suffix for path in user_cache.iterdir()) == ["", ".lock"]
     load_file(None, data / "nowhere")
     assert not (data / "nowhere").exists()
     data.chmod(0o755)

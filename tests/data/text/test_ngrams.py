@@ -9,8 +9,7 @@ import pytest
 
 from gyral.core.errors import OptionError
 from gyral.data.text import ngrams
-from gyral.data.text.corpora import load, load_file
-from gyral.data.text.corpus_cache import Corpus
+from gyral.data.text.corpora import Corpus, load, load_file
 from gyral.data.text.ngrams import evaluate, witten_bell
 
 DATA = Path(os.environ.get("DATA_DIR", Path(__file__).parents[3] / "data"))

@@ -12,7 +12,7 @@ from gyral.applications.probes.parsing_scores import SHORT, ParsingScores, gold_
 from gyral.applications.probes.published import TREES
 from gyral.applications.probes.trees import Tree, tree_of_distances
 from gyral.core.errors import OptionError, UserError
-from gyral.data.text.corpus_cache import Corpus
+from gyral.data.text.corpora import Corpus
 from gyral.data.treebank.sentences import SAMPLE, ParsedSentence, treebank_sentences
 from gyral.data.vocabulary import END_OF_LINE
 from gyral.runs.evaluation_report import EvaluationReport, number

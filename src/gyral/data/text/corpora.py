@@ -3,8 +3,11 @@
 import codecs
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from gyral.core.checks import check_choice, check_integer, check_real
 from gyral.core.digests import digest_of
@@ -12,12 +15,34 @@ from gyral.core.errors import OptionError, UserError
 from gyral.core.inputs import decode, is_packed, open_input, path_of, read_bytes
 from gyral.core.measures import SPLITS
 from gyral.data.catalogue import CATALOGUE, PublishedFile, has_file
-from gyral.data.text.corpus_cache import Corpus, load_or_build
+from gyral.data.corpus_cache import Prepared, Writer, load_or_prepare
 from gyral.data.text.synthetic import synthetic_text
 from gyral.data.treebank.sentences import SAMPLE, treebank_sentences
 from gyral.data.vocabulary import END_OF_LINE, LEVELS, Symbols, Vocabulary, split_words
 
+FORMAT = 1  # version of the encoding; increment it to invalidate all earlier caches
 SYNTHETIC = "own_text"  # name of the synthetic corpus
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A text in three splits.
+
+    Attributes:
+        name: name of the corpus.
+        vocabulary: the symbols of the text, which are characters, words or bytes: `vocabulary.level`.
+        splits: "train", "val" and "test", each (n,) unsigned integers of type `vocabulary.dtype`, memory-mapped and
+            read-only.
+    """
+
+    name: str
+    vocabulary: Vocabulary
+    splits: dict[str, np.ndarray]
+
+    @property
+    def level(self) -> str:
+        """Kind of the symbols: "char", "word" or "byte"."""
+        return self.vocabulary.level
 
 
 class TextCorpus(NamedTuple):
@@ -99,7 +124,7 @@ def load(name: str, data_dir: str | Path, exclude: str | None = None) -> Corpus:
 
     left_out = [] if exclude is None else [f"without {exclude}", CATALOGUE[exclude].files[0].sha256]
     identity = [*(file.sha256 for file in corpus.files), *left_out]
-    return load_or_build(name, identity, data_dir, build, ("name", name))
+    return _load_or_build(name, identity, data_dir, build, ("name", name))
 
 
 def without_sentences(words: Symbols, excluded: set[tuple[str, ...]]) -> list[str]:
@@ -160,7 +185,41 @@ def load_file(
     else:
         name, identity = Path(path).name, _identify(path, level)
     digest, *marks = identity
-    return load_or_build(name, [digest, level, *fractions, least, *marks], data_dir, build, ("path", path))
+    return _load_or_build(name, [digest, level, *fractions, least, *marks], data_dir, build, ("path", path))
+
+
+def _load_or_build(
+    name: str,
+    key: list[Any],
+    data_dir: str | Path,
+    build: Callable[[], tuple[Vocabulary, dict[str, Symbols]]],
+    option: tuple[str, Any],
+) -> Corpus:
+    """Return a corpus, encoded once and cached.
+
+    Args:
+        name, key, data_dir: see `gyral.data.corpus_cache.load_or_prepare`.
+        build: returns the vocabulary and the symbols of each split.
+        option: name and value of the option that selects the text, for errors.
+
+    Raises:
+        OptionError: a symbol is not in the vocabulary; no cache directory is writable.
+    """
+
+    def prepare(writer: Writer) -> None:
+        vocabulary, pieces = build()
+        writer.about["vocabulary"] = vocabulary.to_json()
+        try:
+            for split in SPLITS:
+                writer.append(split, vocabulary.encode(pieces[split], f"{split} split"))
+        except UserError as error:
+            raise OptionError(*option, str(error)) from None
+
+    def read(prepared: Prepared) -> Corpus:
+        vocabulary = Vocabulary.from_json(prepared.about["vocabulary"])
+        return Corpus(name, vocabulary, {split: prepared.arrays[split] for split in SPLITS})
+
+    return load_or_prepare(name, [FORMAT, *key], data_dir, prepare, read)
 
 
 def _identify(path: str | Path, level: str) -> list[str]:

@@ -24,7 +24,7 @@ import numpy as np
 
 from gyral.core.checks import check_integer
 from gyral.core.files import write_atomically
-from gyral.data.text.corpus_cache import Corpus
+from gyral.data.text.corpora import Corpus
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from gyral.applications.probes.data.encoding import SentenceEncoder
 from gyral.applications.probes.data.pairs import AGREEMENT, POLARITY, load
 from gyral.core.errors import OptionError, UserError
 from gyral.core.measures import SPLITS
-from gyral.data.text.corpus_cache import Corpus
+from gyral.data.text.corpora import Corpus
 from gyral.data.text.penn import tokenize
 from gyral.data.vocabulary import Vocabulary, split_words
 

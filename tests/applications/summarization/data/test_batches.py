@@ -106,7 +106,7 @@ def test_words_of_numbers(corpus: SummaryCorpus) -> None:
 def test_extended_numbers_decode_to_the_article(corpus: SummaryCorpus) -> None:
     encoded = EncodedSummaries(corpus, "test")
     batch = encoded.batch(np.arange(ARTICLES))
-    for row, pair in enumerate(read_pairs(corpus.folder.parents[1] / "test.jsonl")):
+    for row, pair in enumerate(read_pairs(corpus.encoded.folder.parents[1] / "test.jsonl")):
         numbers = batch.article_extended[row, : batch.lengths[row]]
         assert encoded.words(numbers, batch.own_words[row]) == pair.article == encoded.article(row)
         summary = [word for sentence in pair.sentences for word in sentence]

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gyral.applications.summarization.data import preparation
 from gyral.applications.summarization.data.corpus import OtherVocabularyError, SummaryCorpus, load, load_cnn_dailymail
 from gyral.applications.summarization.data.sources import read_pairs
 from gyral.core.errors import OptionError, UserError
 from gyral.core.measures import SPLITS
+from gyral.data import preparation
 from gyral.data.raw_examples import Report
 from tests.applications.summarization.articles import article, example, write_chunk, write_lines, write_story
 from tests.faults.damages import OTHERS
@@ -51,7 +51,7 @@ def loaded(files: dict[str, Path], **options: Any) -> SummaryCorpus:
 
 def texts(corpus: SummaryCorpus, split: str) -> list[tuple[list[str], list[str]]]:
     pieces = [
-        [corpus.words[number] for number in corpus.tokens[start:end].tolist()]
+        [corpus.words[number] for number in corpus.tokens[split][start:end].tolist()]
         for start, end in itertools.pairwise(corpus.bounds[split])
     ]
     return list(zip(pieces[::2], pieces[1::2], strict=True))
@@ -65,9 +65,9 @@ def test_every_word_of_every_split_is_kept(files: dict[str, Path]) -> None:
             for pair in read_pairs(files[split])
         ]
         assert texts(corpus, split) == expected
-        assert corpus.reports[split] == Report(SIZES[split])
-    assert isinstance(corpus.tokens, np.memmap)
-    assert not corpus.tokens.flags.writeable
+        assert corpus.encoded.reports[split] == Report(SIZES[split])
+        assert isinstance(corpus.tokens[split], np.memmap)
+        assert not corpus.tokens[split].flags.writeable
     assert len(set(corpus.words)) == len(corpus.words)
 
 
@@ -83,7 +83,7 @@ def test_the_vocabulary_has_the_words_of_training_by_frequency(files: dict[str, 
     small = loaded(files, size=10)
     assert list(small.vocabulary.symbols) == expected[:10]
     assert small.words == corpus.words
-    assert small.folder == corpus.folder
+    assert small.encoded.folder == corpus.encoded.folder
     assert small.digest != corpus.digest
 
 
@@ -100,17 +100,17 @@ def test_the_same_words_elsewhere_have_the_same_digest(files: dict[str, Path], t
     rows = [json.loads(line) for line in files["train"].read_text().splitlines()]
     other = write_lines(tmp_path / "other" / "copy.jsonl", rows)
     first, second = loaded(files), load(tmp_path / "other", train=other, val=other, test=other, processes=1)
-    assert first.folder != second.folder
+    assert first.encoded.folder != second.encoded.folder
     assert first.digest == second.digest
 
 
 def test_a_prepared_corpus_is_not_prepared_again(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     first = loaded(files)
-    assert [path.name for path in first.folder.parent.iterdir() if not path.name.endswith(".lock")] == [
-        first.folder.name
+    assert [path.name for path in first.encoded.folder.parent.iterdir() if not path.name.endswith(".lock")] == [
+        first.encoded.folder.name
     ]
     with monkeypatch.context() as patched:
-        patched.delattr(preparation, "prepare")
+        patched.delattr(preparation, "_prepare")
         assert texts(loaded(files), "val") == texts(first, "val")
     write_lines(files["val"], [article(number) for number in range(90, 95)])
     os.utime(files["val"], ns=(1, 1))
@@ -146,8 +146,8 @@ def test_a_stopped_preparation_continues(files: dict[str, Path], monkeypatch: py
 def test_a_damaged_cache_is_prepared_again(files: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
     first = loaded(files)
     expected = [texts(first, split) for split in SPLITS]
-    for name in ("corpus.json", "words.txt", "tokens.bin", "val.npy"):
-        path = first.folder / name
+    for name in ("corpus.json", "words.npy", "train-words.npy", "val-lengths.npy"):
+        path = first.encoded.folder / name
         whole = path.read_bytes()
         for damaged in (whole[:-5], whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:]):  # truncated; a flipped byte
             path.write_bytes(damaged)
@@ -161,17 +161,16 @@ def test_a_damaged_cache_is_prepared_again(files: dict[str, Path], caplog: pytes
 def test_shuffled_tokens_are_prepared_again(files: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
     first = loaded(files)
     expected = texts(first, "train")
-    tokens = np.fromfile(first.folder / "tokens.bin", dtype=np.uint32)
-    np.random.default_rng(0).permutation(tokens).tofile(first.folder / "tokens.bin")
+    np.save(first.encoded.folder / "train-words.npy", np.random.default_rng(0).permutation(first.tokens["train"]))
     assert texts(loaded(files), "train") == expected
-    assert "is damaged (checksum of tokens.bin) and is prepared again" in caplog.text
+    assert "is damaged (checksum of train-words.npy) and is prepared again" in caplog.text
 
 
 def test_a_damaged_part_of_a_stopped_preparation_is_prepared_again(
     files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(preparation, "_join", lambda *_: 1 / 0)
+        patched.setattr(preparation, "_word_list", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             loaded(files)
     (part,) = files["train"].parent.glob(".cache/*.parts/train-000002.npz")
@@ -191,7 +190,8 @@ def test_a_split_that_cannot_be_read_is_named(files: dict[str, Path]) -> None:
 
 def test_concurrent_preparations_give_the_same_corpus(files: dict[str, Path]) -> None:
     alone = loaded(files)
-    expected = {name: (alone.folder / name).read_bytes() for name in ("tokens.bin", "words.txt", "train.npy")}
+    names = ("train-words.npy", "words.npy", "train-lengths.npy")
+    expected = {name: (alone.encoded.folder / name).read_bytes() for name in names}
     for path in files.values():
         os.utime(path, ns=(2, 2))
     made: list[SummaryCorpus] = []
@@ -207,8 +207,8 @@ def test_concurrent_preparations_give_the_same_corpus(files: dict[str, Path]) ->
     for thread in threads:
         thread.join()
     assert len(made) == 2
-    assert made[0].folder == made[1].folder != alone.folder
-    assert {name: (made[0].folder / name).read_bytes() for name in expected} == expected
+    assert made[0].encoded.folder == made[1].encoded.folder != alone.encoded.folder
+    assert {name: (made[0].encoded.folder / name).read_bytes() for name in expected} == expected
 
 
 def test_skipped_examples_are_reported(files: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
@@ -216,7 +216,7 @@ def test_skipped_examples_are_reported(files: dict[str, Path], caplog: pytest.Lo
     write_lines(files["train"], [rows[0], {**rows[1], "article": ""}, b"{", *rows[2:], {**rows[1], "article": ""}])
     with caplog.at_level(logging.INFO):
         corpus = loaded(files)
-    assert corpus.reports["train"] == Report(
+    assert corpus.encoded.reports["train"] == Report(
         19, {"with an empty article": (2, "train.jsonl:2"), "line that is not JSON": (1, "train.jsonl:3")}
     )
     assert (
@@ -247,7 +247,7 @@ def test_a_wrong_size_is_refused(files: dict[str, Path]) -> None:
 def test_a_protected_data_folder_falls_back_to_the_user_cache(files: dict[str, Path], user_cache: Path) -> None:
     files["train"].parent.chmod(0o555)
     try:
-        assert loaded(files).folder.parent == user_cache
+        assert loaded(files).encoded.folder.parent == user_cache
     finally:
         files["train"].parent.chmod(0o755)
 
@@ -256,7 +256,7 @@ def test_modes_are_different_corpora(files: dict[str, Path]) -> None:
     titles = loaded(files, mode="s2t")
     assert texts(titles, "val")[0][1] == ["name40", "there", "</s>"]
     shuffled, plain = loaded(files, mode="sh2s"), loaded(files)
-    assert len({corpus.folder for corpus in (titles, shuffled, plain)}) == 3
+    assert len({corpus.encoded.folder for corpus in (titles, shuffled, plain)}) == 3
     assert [sorted(article) for article, _ in texts(shuffled, "train")] == [
         sorted(article) for article, _ in texts(plain, "train")
     ]
@@ -314,7 +314,7 @@ def test_the_excerpt_of_cnn_dailymail(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip(f"no cnn_dailymail/validation_first1000.jsonl in {DATA} (set DATA_DIR)")
     monkeypatch.setattr("gyral.data.preparation.BLOCK", 1000)
     corpus = load_cnn_dailymail("excerpt", DATA, processes=1)
-    assert [corpus.reports[split].kept for split in SPLITS] == [900, 100, 500]
+    assert [corpus.encoded.reports[split].kept for split in SPLITS] == [900, 100, 500]
     assert corpus.vocabulary.symbols[:8] == ("<pad>", "<unk>", "<s>", "</s>", "the", ",", ".", "to")
     assert 31_000 < len(corpus.vocabulary) < 31_500
     assert 39_000 < len(corpus.words) < 40_000
@@ -347,5 +347,5 @@ def test_twenty_thousand_articles(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = write_lines(tmp_path / "train.jsonl", [article(number, 700) for number in range(20_000)])
     val = write_lines(tmp_path / "val.jsonl", [article(0)])
     corpus = load(tmp_path, train=path, val=val, test=val)
-    assert corpus.reports["train"].kept == 20_000
+    assert corpus.encoded.reports["train"].kept == 20_000
     assert len(corpus.words) > 40_000

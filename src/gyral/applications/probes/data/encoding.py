@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from gyral.data.text.corpus_cache import Corpus
+from gyral.data.text.corpora import Corpus
 from gyral.data.text.penn import ENDS, tokenize
 from gyral.data.vocabulary import END_OF_LINE, UNKNOWN, Symbols
 

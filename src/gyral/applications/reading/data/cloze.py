@@ -7,8 +7,9 @@ from typing import Any
 
 from gyral.applications.reading.data import wordnet
 from gyral.applications.reading.data.cloze_forms import parse_file, parse_line
+from gyral.applications.reading.data.encoded import SPECIAL
 from gyral.applications.reading.data.highlights import parse_article
-from gyral.applications.reading.data.prepared import SIZE, SPECIAL, ReadingCorpus, load
+from gyral.applications.reading.data.prepared import SIZE, ReadingCorpus, load
 from gyral.applications.reading.data.sources import QuestionSource
 from gyral.applications.reading.data.standin import cloze, generated_corpus
 from gyral.core.checks import check_choice, check_integer

@@ -1,7 +1,8 @@
 """Encoded questions about documents, and batches of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,22 +13,30 @@ from gyral.core.checks import check_integer
 from gyral.core.edges import check_edges, place_edges
 from gyral.core.errors import UserError
 from gyral.data.batching import IGNORED
-from gyral.data.vocabulary import Vocabulary
+from gyral.data.vocabulary import PADDING, UNKNOWN, Vocabulary
+
+SPECIAL = (PADDING, UNKNOWN)
+UNKNOWN_ID = SPECIAL.index(UNKNOWN)
+LENGTH, ANSWER, EDGES = 0, 3, 6  # columns of `sizes`
+
+# The types of the arrays, and their dimensions but the first.
+ARRAYS: dict[str, tuple[type[np.integer[Any]], tuple[int, ...]]] = {
+    "words": (np.uint32, ()),
+    "mentions": (np.uint16, ()),
+    "chains": (np.uint16, ()),
+    "edges": (np.int32, (3,)),
+    "sizes": (np.int64, (7,)),
+}
 
 
 class StoredQuestions:
     """Encoded questions about documents that are stored one after another in arrays of integers.
 
     Args:
-        words, mentions, chains: for each step of all questions, the index of its word, of the candidate that it
-            mentions, and of the chain that it belongs to. The first element of each array is padding, 0.
-        edges: (edges, 3) source, target and type.
-        sizes: (n, 6) for each question: the number of steps of the document and the question; the number of steps of
-            the document; the step of the placeholder, or −1; the index of the answer, or `IGNORED`; the task; the
-            number of candidates.
-        starts: (n,) index of the first step of each question.
-        edge_starts, edge_counts: (n,) index of the first edge of each question, and the number of its edges.
+        arrays: the questions, see `encode`.
         edge_types: E, number of types of edges in addition to the edge from each step to the next.
+        answerable_only: whether to leave out questions whose answer is not a candidate.
+        vocabulary_size: higher indices of words are `<unk>`; None: all indices are in the vocabulary.
 
     Attributes:
         lengths: (n,) number of steps of each document with its question.
@@ -41,27 +50,27 @@ class StoredQuestions:
 
     def __init__(
         self,
-        words: np.ndarray,
-        mentions: np.ndarray,
-        chains: np.ndarray,
-        edges: np.ndarray,
+        arrays: Mapping[str, np.ndarray],
+        edge_types: int = 1,
         *,
-        sizes: np.ndarray,
-        starts: np.ndarray,
-        edge_starts: np.ndarray,
-        edge_counts: np.ndarray,
-        edge_types: int,
+        answerable_only: bool = False,
+        vocabulary_size: int | None = None,
     ) -> None:
         self.edge_types = check_integer("edge_types", edge_types)
-        self._words, self._mentions, self._chains, self._edges = words, mentions, chains, edges
-        columns = sizes.T
-        self.lengths, self._document_lengths, self._placeholders, self.answers, self._tasks, self.candidates = columns
-        self._starts, self._edge_starts, self._edge_counts = starts, edge_starts, edge_counts
+        self._arrays, self._vocabulary_size = arrays, vocabulary_size
+        sizes = arrays["sizes"]
+        starts = np.cumsum(sizes, axis=0) - sizes
+        kept = sizes[:, ANSWER] != IGNORED if answerable_only else np.full(len(sizes), True)
+        columns = np.asarray(sizes)[kept].T
+        self.lengths, self._document_lengths, self._placeholders, self.answers, self._tasks, self.candidates = columns[
+            :6
+        ]
+        self._starts, self._edge_starts, self._edge_counts = starts[kept, LENGTH], starts[kept, EDGES], columns[EDGES]
 
     @cached_property
     def chains(self) -> int:
         """The largest number of chains of mentions in a document with its question."""
-        return int(self._chains.max())
+        return int(self._arrays["chains"].max(initial=0))
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -74,22 +83,27 @@ class StoredQuestions:
         """
         lengths = self.lengths[rows]
         step = np.arange(lengths.max())
-        places = np.where(step < lengths[:, None], self._starts[rows][:, None] + step, 0)
+        inside = step < lengths[:, None]
+        places = np.where(inside, self._starts[rows][:, None] + step, 0)
+        words, mentions, chains = (
+            _tensor(np.where(inside, self._arrays[name][places], 0)) for name in ("words", "mentions", "chains")
+        )
+        if self._vocabulary_size is not None:
+            words = words.where(words < self._vocabulary_size, UNKNOWN_ID)
         first, counts = self._edge_starts[rows], self._edge_counts[rows]
         owner = np.repeat(np.arange(len(rows)), counts)
         # index of an edge: the first edge of its question plus its position within the question
         number = np.arange(len(owner)) + np.repeat(first - np.cumsum(counts) + counts, counts)
+        edges = _tensor(self._arrays["edges"][number])
         return ReadingBatch(
-            inputs=_tensor(self._words[places]),
+            inputs=words,
             lengths=_tensor(lengths),
             document_lengths=_tensor(self._document_lengths[rows]),
             placeholders=_tensor(self._placeholders[rows]),
-            mentions=_tensor(self._mentions[places]),
+            mentions=mentions,
             targets=_tensor(self.answers[rows]),
-            edges=place_edges(
-                _tensor(owner), _tensor(self._edges[number]), len(rows), len(step), types=self.edge_types
-            ),
-            chains=_tensor(self._chains[places]),
+            edges=place_edges(_tensor(owner), edges, len(rows), len(step), types=self.edge_types),
+            chains=chains,
             tasks=_tensor(self._tasks[rows]),
         )
 
@@ -105,43 +119,54 @@ class EncodedQuestions(StoredQuestions):
 
     Raises:
         OptionError: `edge_types` is below 1.
-        UserError: a document or a question has no words, a mention, chain or answer does not exist, or an edge is not
-            between two of its words. The message is one line with the name of the question.
+        UserError: as `encode`.
     """
 
     def __init__(self, questions: Iterable[Question], vocabulary: Vocabulary, edge_types: int = 1) -> None:
         check_integer("edge_types", edge_types)
-        words, mentions, chains, edges = (list[np.ndarray]() for _ in range(4))
-        rows = []
-        for question in questions:
-            check_question(question, edge_types)
-            size = sizes_of(question)
-            words.append(vocabulary.encode([*question.document, *question.query], question.name))
-            mentions.append(_padded(question.mentions, size[0]))
-            chains.append(_padded(question.chains, size[0]))
-            edges.append(np.array(question.edges, dtype=np.int32).reshape(-1, 3))
-            rows.append(size)
-        sizes = np.array(rows, dtype=np.int64).reshape(-1, 6)
-        edge_counts = np.array([len(own) for own in edges], dtype=np.int64)
-        super().__init__(
-            # one array for all questions; the first element of each is padding
-            np.concatenate([np.zeros(1, vocabulary.dtype), *words]),
-            np.concatenate([np.zeros(1, np.int32), *mentions]),
-            np.concatenate([np.zeros(1, np.int32), *chains]),
-            np.concatenate([np.empty((0, 3), np.int32), *edges]),
-            sizes=sizes,
-            starts=1 + np.cumsum(sizes[:, 0]) - sizes[:, 0],
-            edge_starts=np.cumsum(edge_counts) - edge_counts,
-            edge_counts=edge_counts,
-            edge_types=edge_types,
-        )
+        super().__init__(encode(questions, vocabulary.encode, edge_types), edge_types)
 
 
-def sizes_of(question: Question) -> tuple[int, ...]:
-    """Return the row of a question in the sizes of `StoredQuestions`."""
-    words = len(question.document)
-    place = words + question.placeholder if question.placeholder >= 0 else -1
-    return words + len(question.query), words, place, question.answer, question.task, len(question.candidates)
+def encode(
+    questions: Iterable[Question],
+    number: Callable[[list[str], str], Sequence[int] | np.ndarray],
+    edge_types: int | None = None,
+) -> dict[str, np.ndarray]:
+    """Encode questions as arrays, in which they are one after another.
+
+    Args:
+        questions: the questions, which are iterated once.
+        number: returns the indices of the words of a document and its question, given the words and the name of the
+            question, for errors.
+        edge_types: number of types of edges; None: any.
+
+    Returns:
+        `words`, `mentions` and `chains`, for each step the index of its word, of the candidate that it mentions and of
+        the chain that it belongs to; `edges`, (edges, 3) source, target and type; and `sizes`, (n, 7) for each
+        question: the number of steps of the document and the question; the number of steps of the document; the step
+        of the placeholder, or −1; the index of the answer, or `IGNORED`; the task; the number of candidates; the number
+        of edges.
+
+    Raises:
+        UserError: a document or a question has no words, a mention, chain or answer does not exist, or an edge is not
+            between two of its words. The message is one line with the name of the question.
+    """
+    pieces: dict[str, list[np.ndarray]] = {name: [np.empty((0, *end), kind)] for name, (kind, end) in ARRAYS.items()}
+    for question in questions:
+        check_question(question, edge_types or max([1, *(edge.type for edge in question.edges)]))
+        words, document = [*question.document, *question.query], len(question.document)
+        place = document + question.placeholder if question.placeholder >= 0 else -1
+        row = (len(words), document, place, question.answer, question.task, len(question.candidates))
+        values: dict[str, Sequence[Any] | np.ndarray] = {
+            "words": number(words, question.name),
+            "mentions": [*question.mentions, *[0] * len(question.query)],
+            "chains": question.chains or [0] * len(words),
+            "edges": question.edges,
+            "sizes": [(*row, len(question.edges))],
+        }
+        for name, (kind, end) in ARRAYS.items():
+            pieces[name].append(np.array(values[name], dtype=kind).reshape(-1, *end))
+    return {name: np.concatenate(own) for name, own in pieces.items()}
 
 
 def check_question(question: Question, edge_types: int) -> None:
@@ -163,12 +188,6 @@ def check_question(question: Question, edge_types: int) -> None:
     if not -1 <= question.placeholder < len(question.query):
         raise UserError(f"{name}: the placeholder {question.placeholder} is none of {len(question.query)} words")
     check_edges(name, question.edges, length, edge_types)
-
-
-def _padded(values: Sequence[int], length: int) -> np.ndarray:
-    found = np.zeros(length, dtype=np.int32)
-    found[: len(values)] = values
-    return found
 
 
 def _tensor(array: np.ndarray) -> Tensor:

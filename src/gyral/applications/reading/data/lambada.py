@@ -19,7 +19,8 @@ from typing import Any
 
 from gyral.applications.reading.data import wordnet
 from gyral.applications.reading.data.chain_files import read_chains
-from gyral.applications.reading.data.prepared import SIZE, SPECIAL, ReadingCorpus, load
+from gyral.applications.reading.data.encoded import SPECIAL
+from gyral.applications.reading.data.prepared import SIZE, ReadingCorpus, load
 from gyral.applications.reading.data.questions import Question
 from gyral.applications.reading.data.sources import QuestionSource
 from gyral.applications.reading.data.standin import generated_corpus, passage

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from gyral.applications.reading.data.encoded import EncodedQuestions, StoredQuestions
-from gyral.applications.reading.data.prepared import SPECIAL, ReadingCorpus, parse_examples
+from gyral.applications.reading.data.encoded import SPECIAL, EncodedQuestions, StoredQuestions
+from gyral.applications.reading.data.prepared import ReadingCorpus, parse_examples
 from gyral.core.measures import SPLITS
 from gyral.data.batching import IGNORED, mix_seed
 from gyral.data.raw_examples import RawExample, Report

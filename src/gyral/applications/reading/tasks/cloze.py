@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from gyral.applications.reading.data.cloze import EDGES, SOURCES, load_cloze
-from gyral.applications.reading.data.prepared import SIZE, SPECIAL, ReadingCorpus
+from gyral.applications.reading.data.encoded import SPECIAL
+from gyral.applications.reading.data.prepared import SIZE, ReadingCorpus
 from gyral.applications.reading.tasks.corpus_reading import CorpusData, CorpusReadingTask
 from gyral.core.options import NonNegativeInt, OneOf, PositiveInt, Range
 

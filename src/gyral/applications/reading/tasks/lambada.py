@@ -13,9 +13,10 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from gyral.applications.reading.data.encoded import SPECIAL
 from gyral.applications.reading.data.lambada import EDGES, SOURCES, load_lambada
 from gyral.applications.reading.data.ngrams import ngram_accuracy
-from gyral.applications.reading.data.prepared import SIZE, SPECIAL, ReadingCorpus
+from gyral.applications.reading.data.prepared import SIZE, ReadingCorpus
 from gyral.applications.reading.data.words import BEGIN, END, FUNCTION_WORDS
 from gyral.applications.reading.tasks.corpus_reading import CorpusData, CorpusReadingTask
 from gyral.core.checks import check_integers

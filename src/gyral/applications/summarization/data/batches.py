@@ -61,7 +61,7 @@ class GivenPairs(NamedTuple):
 
     vocabulary: Vocabulary
     words: list[str]
-    tokens: np.ndarray
+    tokens: dict[str, np.ndarray]
     bounds: dict[str, np.ndarray]
 
 
@@ -76,7 +76,8 @@ def encode_pairs(pairs: Sequence[Pair], vocabulary: Vocabulary) -> GivenPairs:
         for sentence in pair.sentences:
             tokens += [index.setdefault(word, len(index)) for word in (*sentence, STOP)]
         bounds.append(len(tokens))
-    return GivenPairs(vocabulary, list(index), np.array(tokens, dtype=np.uint32), {"test": np.array(bounds)})
+    numbers = {"test": np.array(tokens, dtype=np.uint32)}
+    return GivenPairs(vocabulary, list(index), numbers, {"test": np.array(bounds)})
 
 
 class EncodedSummaries:
@@ -103,7 +104,7 @@ class EncodedSummaries:
         self.split = split
         self.max_article = check_integer("max_article", max_article)
         self.max_summary = check_integer("max_summary", max_summary)
-        self._bounds = corpus.bounds[check_choice("split", split, SPLITS)]
+        self._bounds, self._tokens = corpus.bounds[check_choice("split", split, SPLITS)], corpus.tokens[split]
         self.lengths = np.minimum(np.diff(self._bounds)[::2], max_article)
 
     def __len__(self) -> int:
@@ -157,7 +158,7 @@ class EncodedSummaries:
 
     def _numbers(self, row: int) -> tuple[np.ndarray, np.ndarray]:
         start, middle, end = self._bounds[2 * row : 2 * row + 3]
-        tokens = np.asarray(self.corpus.tokens[start:end]).astype(np.int64)
+        tokens = np.asarray(self._tokens[start:end]).astype(np.int64)
         return tokens[: middle - start], tokens[middle - start :]
 
     def article(self, row: int) -> list[str]:

@@ -3,6 +3,8 @@
 Every word of a corpus has a number; the most frequent word of the training split has the lowest. A model's vocabulary
 is the start of that list. Words outside the vocabulary keep their numbers, so that a network can copy them from the
 article.
+
+This module does not import torch, because many worker processes import it.
 """
 
 import hashlib
@@ -11,23 +13,22 @@ import logging
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from gyral.applications.summarization.data import preparation
-from gyral.applications.summarization.data.parsing import SPECIAL, Fields
-from gyral.applications.summarization.data.sources import ArticleSource
+from gyral.applications.summarization.data.parsing import SPECIAL, STOP, Fields
+from gyral.applications.summarization.data.sources import ArticleSource, parse_examples
 from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.core.measures import SPLITS
-from gyral.data.preparation import load_or_prepare, read_corpus
-from gyral.data.raw_examples import Report, restore_report
+from gyral.data import preparation
+from gyral.data.preparation import EncodedCorpus, Kind, Part
+from gyral.data.raw_examples import RawExample, Report
 from gyral.data.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2  # version of the cached files; increment it to invalidate all earlier caches
+FORMAT = 2  # version of the encoding; increment it to invalidate all earlier caches
 SIZE = 50_000  # vocabulary size
 
 # File names and folders of the versions of the CNN / Daily Mail corpus, relative to its data folder.
@@ -47,29 +48,27 @@ class SummaryCorpus:
 
     Attributes:
         name: name of the corpus.
-        folder: folder of the cached files.
         vocabulary: the model's vocabulary: `<pad>`, `<unk>`, `<s>` and `</s>` are 0 to 3; then come the words of the
             training split, in articles and summaries, sorted by descending frequency and then by code points.
-        tokens: (n,) word numbers, memory-mapped and read-only: for each pair the article and then the summary, with
-            `</s>` after each sentence. A number beyond the vocabulary is a word outside it.
+        tokens: for each split (n,) word numbers, memory-mapped and read-only: for each pair the article and then the
+            summary, with `</s>` after each sentence. A number beyond the vocabulary is a word outside it.
         bounds: for each split (2p + 1,) the starts of articles and summaries in `tokens`, alternating, and the end of
             the last one.
-        reports: for each split the counts of kept and skipped examples.
         fields: the names of the parts of an example of the training split.
+        encoded: the whole corpus, with counts of the kept and skipped examples.
     """
 
     name: str
-    folder: Path
     vocabulary: Vocabulary
-    tokens: np.ndarray
+    tokens: dict[str, np.ndarray]
     bounds: dict[str, np.ndarray]
-    reports: dict[str, Report]
     fields: Fields
+    encoded: EncodedCorpus
 
     @cached_property
     def words(self) -> list[str]:
         """All words of the corpus by their numbers, including those outside the vocabulary."""
-        return (self.folder / "words.txt").read_bytes().decode().split("\n")
+        return self.encoded.words()
 
     @cached_property
     def digest(self) -> str:
@@ -171,34 +170,47 @@ def load(
     check_integer("size", size, len(SPECIAL) + 1)
     paths = dict(zip(SPLITS, (train, val, test), strict=True))
     sources = {split: _source(split, path, mode, source, target) for split, path in paths.items()}
-    return load_or_prepare(
-        name,
-        FORMAT,
-        sources,
-        data_dir,
-        lambda folder: _read(folder, name, size, sources["train"].fields),
-        lambda folder: preparation.prepare(name, sources, folder, processes),
-    )
+    fields = sources["train"].fields
+
+    def read(encoded: EncodedCorpus) -> SummaryCorpus:
+        vocabulary = Vocabulary("word", encoded.words(min(size, encoded.trained)))
+        tokens = {split: arrays["words"] for split, arrays in encoded.splits.items()}
+        bounds = {split: np.append(0, np.cumsum(arrays["lengths"])) for split, arrays in encoded.splits.items()}
+        return SummaryCorpus(name, vocabulary, tokens, bounds, fields, encoded)
+
+    corpus = preparation.load(name, KIND, sources, data_dir, processes, read)
+    for split, report in corpus.encoded.reports.items():
+        log.info("%s, %s: %s", name, split, report)
+    return corpus
+
+
+def encode(examples: list[RawExample], form: str, mode: str, fields: Fields) -> Part:
+    """Encode examples.
+
+    The arrays of the part are `words`, for each of p pairs the article and then the summary with `STOP` after each
+    sentence, and `lengths`, (2p,) the number of words of each article and each summary.
+    """
+    report = Report()
+    index = {STOP: 0}
+    words: list[int] = []
+    lengths: list[int] = []
+    for pair in parse_examples(examples, form, mode, fields, report):
+        summary = (word for sentence in pair.sentences for word in (*sentence, STOP))
+        for text in (pair.article, summary):
+            start = len(words)
+            words += [index.setdefault(word, len(index)) for word in text]
+            lengths.append(len(words) - start)
+    arrays: dict[str, np.ndarray] = {
+        "words": np.array(words, dtype=np.uint32),
+        "lengths": np.array(lengths, dtype=np.int64),
+    }
+    return Part(list(index), arrays, report)
+
+
+KIND = Kind(FORMAT, encode, SPECIAL, "pair of an article and a summary", "pairs")
 
 
 def _source(split: str, path: str | Path | None, mode: str, source: str | None, target: str | None) -> ArticleSource:
     if path is None:
         raise OptionError(split, path, "must be a file of articles with summaries, such as articles.jsonl")
     return ArticleSource(path, mode=mode, source=source, target=target, option=split)
-
-
-def _read(folder: Path, name: str, size: int, fields: Fields) -> SummaryCorpus | None:
-    """Return a corpus from the cache, or None if it is missing or damaged."""
-
-    def build(description: dict[str, Any]) -> SummaryCorpus:
-        tokens = np.memmap(folder / "tokens.bin", dtype=np.uint32, mode="r")
-        bounds = {split: np.load(folder / f"{split}.npy") for split in SPLITS}
-        end = min(size, description["trained"])
-        symbols = (folder / "words.txt").read_bytes().decode().split("\n", end)[:end]
-        reports = {split: restore_report(report) for split, report in description["reports"].items()}
-        return SummaryCorpus(name, folder, Vocabulary("word", symbols), tokens, bounds, reports, fields)
-
-    corpus = read_corpus(folder, build)
-    for split, report in corpus.reports.items() if corpus else ():
-        log.info("%s, %s: %s", name, split, report)
-    return corpus

@@ -52,7 +52,7 @@ class EncodedPairs:
     def __init__(self, corpus: TranslationCorpus, split: str, longest: int | None = None) -> None:
         self.corpus = corpus
         self.split = split
-        self._bounds = corpus.bounds[check_choice("split", split, SPLITS)]
+        self._bounds, self._tokens = corpus.bounds[check_choice("split", split, SPLITS)], corpus.tokens[split]
         lengths = np.diff(self._bounds).reshape(-1, 2).max(axis=1)
         self.rows = np.flatnonzero(lengths <= (np.inf if longest is None else longest))
         self.lengths = lengths[self.rows]
@@ -67,16 +67,15 @@ class EncodedPairs:
 
     def _pair(self, row: int) -> tuple[np.ndarray, np.ndarray]:
         start, middle, end = self._bounds[2 * row : 2 * row + 3]
-        return self.corpus.tokens[start:middle], self.corpus.tokens[middle:end]
+        return self._tokens[start:middle], self._tokens[middle:end]
 
     def targets(self) -> np.ndarray:
         """Return the subwords of the targets of all pairs, without `</s>`."""
         starts, ends = self._bounds[1::2][self.rows], self._bounds[2::2][self.rows]
-        inside = np.zeros(self._bounds[-1] - self._bounds[0] + 1, dtype=np.int8)
-        inside[starts - self._bounds[0]] += 1
-        np.subtract.at(inside, ends - self._bounds[0], 1)
-        tokens = np.asarray(self.corpus.tokens[self._bounds[0] : self._bounds[-1]])
-        return tokens[inside.cumsum(dtype=np.int8)[:-1].astype(bool)]
+        inside = np.zeros(self._bounds[-1] + 1, dtype=np.int8)
+        inside[starts] += 1
+        np.subtract.at(inside, ends, 1)
+        return np.asarray(self._tokens[: self._bounds[-1]])[inside.cumsum(dtype=np.int8)[:-1].astype(bool)]
 
 
 def assemble(

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from io import BytesIO
@@ -18,13 +18,13 @@ from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.core.extras import import_extra
 from gyral.core.measures import SPLITS
-from gyral.data.preparation import load_or_prepare, read_corpus, writing_corpus
+from gyral.data.corpus_cache import Prepared, Writer, load_or_prepare
 from gyral.data.raw_examples import Report, restore_report
 from gyral.data.vocabulary import PADDING, PADDING_ID, UNKNOWN
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1  # version of the cached files; increment it to invalidate all earlier caches
+FORMAT = 1  # version of the encoding; increment it to invalidate all earlier caches
 UNKNOWN_ID, START_ID, STOP_ID = 1, 2, 3
 LEARNED_FROM = 2_000_000  # sentences, drawn at random, from which the subwords are learned
 BLOCK = 10_000  # pairs that are encoded together
@@ -44,23 +44,25 @@ class TranslationCorpus:
 
     Attributes:
         name: name of the corpus.
-        folder: folder of the cached files.
-        tokens: (n,) numbers of subwords, memory-mapped and read-only: the source and then the target of each pair.
+        tokens: for each split (n,) numbers of subwords, memory-mapped and read-only: the source and then the target of
+            each pair.
         bounds: for each split (2p + 1,) the starts of sources and targets in `tokens`, alternating, and the end of the
             last one.
         reports: for each split the counts of kept and skipped pairs.
+        model: the subwords, as sentencepiece stores them.
     """
 
     name: str
-    folder: Path
-    tokens: np.ndarray
+    tokens: dict[str, np.ndarray]
     bounds: dict[str, np.ndarray]
     reports: dict[str, Report]
+    model: bytes
+    _texts: np.ndarray
 
     @cached_property
     def subwords(self) -> Any:
         """The `sentencepiece.SentencePieceProcessor`; `<pad>`, `<unk>`, `<s>` and `</s>` are 0 to 3."""
-        return sentencepiece.SentencePieceProcessor(model_proto=(self.folder / "subwords.model").read_bytes())
+        return sentencepiece.SentencePieceProcessor(model_proto=self.model)
 
     @cached_property
     def size(self) -> int:
@@ -70,7 +72,7 @@ class TranslationCorpus:
     @cached_property
     def texts(self) -> dict[str, list[Pair]]:
         """The pairs of the validation and test split as they were read."""
-        saved = json.loads((self.folder / "texts.json").read_text(encoding="utf-8"))
+        saved = json.loads(self._texts.tobytes())
         return {split: [Pair(*pair) for pair in pairs] for split, pairs in saved.items()}
 
     def pair(self, split: str, row: int) -> Pair:
@@ -78,14 +80,13 @@ class TranslationCorpus:
         if split in self.texts:
             return self.texts[split][row]
         start, middle, end = self.bounds[split][2 * row : 2 * row + 3]
-        return Pair(
-            *(self.subwords.decode(self.tokens[side].tolist()) for side in (slice(start, middle), slice(middle, end)))
-        )
+        tokens = self.tokens[split]
+        return Pair(*(self.subwords.decode(side.tolist()) for side in (tokens[start:middle], tokens[middle:end])))
 
     @cached_property
     def digest(self) -> str:
         """Digest of the subwords."""
-        return hashlib.sha256((self.folder / "subwords.model").read_bytes()).hexdigest()[:16]
+        return hashlib.sha256(self.model).hexdigest()[:16]
 
     def check_digest(self, digest: str) -> None:
         """Check that a checkpoint was trained with these subwords.
@@ -134,61 +135,42 @@ def load(
     check_integer("size", size, minimum=STOP_ID + 2, maximum=2**16)
     check_choice("kind", kind, ("bpe", "unigram"))
     paths = dict(zip(SPLITS, (train, val, test), strict=True))
-    sources = {split: _Source(path, source, target, split, [size, kind]) for split, path in paths.items()}
-    return load_or_prepare(
-        name,
-        FORMAT,
-        sources,
-        data_dir,
-        lambda folder: _read(folder, name),
-        lambda folder: _prepare(name, sources, folder, size, kind),
-    )
+    sources = {split: PairSource(path, source, target, split) for split, path in paths.items()}
+
+    def read(prepared: Prepared) -> TranslationCorpus:
+        arrays = prepared.arrays
+        tokens = {split: arrays[f"{split}-tokens"] for split in SPLITS}
+        bounds = {split: np.append(0, np.cumsum(arrays[f"{split}-lengths"])) for split in SPLITS}
+        reports = {split: restore_report(report) for split, report in prepared.about["reports"].items()}
+        return TranslationCorpus(name, tokens, bounds, reports, arrays["subwords"].tobytes(), arrays["texts"])
+
+    key = [FORMAT, size, kind, [sources[split].fingerprint() for split in SPLITS]]
+    corpus = load_or_prepare(name, key, data_dir, lambda writer: _prepare(writer, sources, size, kind), read)
+    for split, report in corpus.reports.items():
+        log.info("%s, %s: %s", name, split, report)
+    return corpus
 
 
-class _Source(PairSource):
-    """A source for one choice of subwords, on which the cached files depend as well."""
-
-    arguments = ()
-
-    def __init__(self, path: Any, source: int | str, target: int | str, option: str, subwords: list[Any]) -> None:
-        super().__init__(path, source, target, option)
-        self._subwords = subwords
-
-    def fingerprint(self) -> list[Any]:
-        return [*super().fingerprint(), *self._subwords]
-
-    def raw_examples(self) -> Iterator[Any]:
-        """Yield the pairs."""
-        return self.pairs(Report())
-
-
-def _prepare(name: str, sources: Mapping[str, PairSource], target: Path, size: int, kind: str) -> None:
-    log.info("preparing %s, once", name)
+def _prepare(writer: Writer, sources: Mapping[str, PairSource], size: int, kind: str) -> None:
     model = _learn(sources["train"], size, kind)
+    writer.append("subwords", model)
     subwords = sentencepiece.SentencePieceProcessor(model_proto=model)
-    with writing_corpus(target) as (folder, description):
-        (folder / "subwords.model").write_bytes(model)
-        reports: dict[str, Any] = {}
-        texts: dict[str, list[Pair]] = {}
-        end = 0
-        with (folder / "tokens.bin").open("wb") as file:
-            for split, source in sources.items():
-                report = Report()
-                texts[split] = []
-                bounds = [np.array([end])]
-                pairs = source.pairs(report)
-                while block := list(islice(pairs, BLOCK)):
-                    encoded = subwords.encode([side for pair in block for side in pair], num_threads=1)
-                    file.write(np.array([token for side in encoded for token in side], dtype=np.uint16).data)
-                    bounds.append(bounds[-1][-1] + np.cumsum([len(side) for side in encoded]))
-                    texts[split] += block if split in EVALUATED else ()
-                if not report.kept:
-                    raise OptionError(source.option, source.path, f"contains no pair{report.oddities()}")
-                end = int(bounds[-1][-1])
-                np.save(folder / f"{split}.npy", np.concatenate(bounds))
-                reports[split] = asdict(report)
-        (folder / "texts.json").write_text(json.dumps({split: texts[split] for split in EVALUATED}), encoding="utf-8")
-        description["reports"] = reports
+    texts: dict[str, list[Pair]] = {split: [] for split in EVALUATED}
+    reports: dict[str, Any] = {}
+    for split, source in sources.items():
+        report = Report()
+        pairs = source.pairs(report)
+        while block := list(islice(pairs, BLOCK)):
+            encoded = subwords.encode([side for pair in block for side in pair], num_threads=1)
+            writer.append(f"{split}-tokens", np.array([token for side in encoded for token in side], dtype=np.uint16))
+            writer.append(f"{split}-lengths", np.array([len(side) for side in encoded], dtype=np.int64))
+            if split in EVALUATED:
+                texts[split] += block
+        if not report.kept:
+            raise OptionError(source.option, source.path, f"contains no pair{report.oddities()}")
+        reports[split] = asdict(report)
+    writer.append("texts", json.dumps(texts).encode())
+    writer.about["reports"] = reports
 
 
 def _learn(source: PairSource, size: int, kind: str) -> bytes:
@@ -221,18 +203,3 @@ def _learn(source: PairSource, size: int, kind: str) -> bytes:
         reason = str(error).strip().splitlines()[-1].rpartition("] ")[2]
         raise OptionError("size", size, f"sentencepiece learns no such subwords from {source.path}: {reason}") from None
     return model.getvalue()
-
-
-def _read(folder: Path, name: str) -> TranslationCorpus | None:
-    """Return a corpus from the cache, or None if it is missing or damaged."""
-
-    def build(description: dict[str, Any]) -> TranslationCorpus:
-        tokens = np.memmap(folder / "tokens.bin", dtype=np.uint16, mode="r")
-        bounds = {split: np.load(folder / f"{split}.npy") for split in SPLITS}
-        reports = {split: restore_report(report) for split, report in description["reports"].items()}
-        return TranslationCorpus(name, folder, tokens, bounds, reports)
-
-    corpus = read_corpus(folder, build)
-    for split, report in corpus.reports.items() if corpus else ():
-        log.info("%s, %s: %s", name, split, report)
-    return corpus
