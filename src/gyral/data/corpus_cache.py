@@ -98,7 +98,7 @@ def load_or_prepare(
     name: str,
     key: list[Any],
     data_dir: str | Path,
-    prepare: Callable[[Writer], None],
+    prepare: Callable[[], Callable[[Writer], None]],
     build: Callable[[Prepared], Corpus],
 ) -> Corpus:
     """Return a corpus from a cache; if no cache contains it, prepare it.
@@ -107,7 +107,8 @@ def load_or_prepare(
         name: name of the corpus.
         key: values that identify the content of the corpus, besides its name, which JSON can represent.
         data_dir: data folder, which contains the cache if it is writable.
-        prepare: writes the corpus.
+        prepare: called before anything is written or locked, so that what it refuses leaves no trace; it returns the
+            function that writes the corpus.
         build: returns the corpus of a folder.
 
     Raises:
@@ -119,6 +120,8 @@ def load_or_prepare(
     for folder in folders:
         if corpus := read_corpus(folder / stem, build):
             return corpus
+    log.info("preparing %s, once", name)
+    write = prepare()
     failures = []
     for folder in folders:
         try:
@@ -126,8 +129,7 @@ def load_or_prepare(
             with _wait_for_lock(folder / f"{stem}.lock"):
                 found = read_corpus(folder / stem, build)  # another process may have prepared it
                 if found is None:
-                    log.info("preparing %s, once", name)
-                    _write(folder / stem, prepare)
+                    _write(folder / stem, write)
                     found = read_corpus(folder / stem, build)
         except OSError as error:
             failures.append(f"{error.filename or folder}: {error.strerror or error}")
@@ -148,7 +150,7 @@ def _wait_for_lock(path: Path) -> AbstractContextManager[Any]:
         return lock_file(path, seconds=None)
 
 
-def _write(target: Path, prepare: Callable[[Writer], None]) -> None:
+def _write(target: Path, write: Callable[[Writer], None]) -> None:
     """Write the folder of a corpus completely or not at all."""
     unfinished, parts = (target.with_name(f"{target.name}.{end}") for end in ("tmp", "parts"))
     remove(unfinished)  # a killed process has left it
@@ -156,7 +158,7 @@ def _write(target: Path, prepare: Callable[[Writer], None]) -> None:
     try:
         with ExitStack() as files:
             writer = Writer(unfinished, files, parts)
-            prepare(writer)
+            write(writer)
             writer.end()
         checksums = {path.name: checksum(path) for path in unfinished.iterdir()}
         saved: dict[str, Any] = {"about": writer.about, "checksums": checksums}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -184,10 +185,10 @@ def load(
         return build(EncodedCorpus(prepared.folder, splits, reports, about["trained"], arrays["words"]))
 
     key = [kind.version, BLOCK, [sources[split].fingerprint() for split in SPLITS]]
-    return load_or_prepare(name, key, data_dir, lambda writer: _prepare(writer, name, kind, sources, processes), read)
+    return load_or_prepare(name, key, data_dir, lambda: partial(_prepare, name, kind, sources, processes), read)
 
 
-def _prepare(writer: Writer, name: str, kind: Kind, sources: Mapping[str, Source], processes: int | None) -> None:
+def _prepare(name: str, kind: Kind, sources: Mapping[str, Source], processes: int | None, writer: Writer) -> None:
     """Encode the sources in parts, and join the parts."""
     parts = {split: _write_parts(writer.parts, name, kind, split, sources[split], processes) for split in SPLITS}
     words, trained = _word_list(parts, kind.special)

@@ -175,7 +175,7 @@ def test_bad_files_are_named_in_one_line(
     with pytest.raises(OptionError, match=rf"^path={path}: {message}") as caught:
         load_file(path, tmp_path, **options)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
-    assert not [*tmp_path.glob(".cache/*/")]
+    assert not (tmp_path / ".cache").exists()
 
 
 def test_a_folder_is_refused_as_a_text_file(tmp_path: Path) -> None:

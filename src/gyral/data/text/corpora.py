@@ -206,14 +206,19 @@ def _load_or_build(
         OptionError: a symbol is not in the vocabulary; no cache directory is writable.
     """
 
-    def prepare(writer: Writer) -> None:
+    def prepare() -> Callable[[Writer], None]:
         vocabulary, pieces = build()
-        writer.about["vocabulary"] = vocabulary.to_json()
         try:
-            for split in SPLITS:
-                writer.append(split, vocabulary.encode(pieces[split], f"{split} split"))
+            encoded = {split: vocabulary.encode(pieces[split], f"{split} split") for split in SPLITS}
         except UserError as error:
             raise OptionError(*option, str(error)) from None
+
+        def write(writer: Writer) -> None:
+            writer.about["vocabulary"] = vocabulary.to_json()
+            for split, numbers in encoded.items():
+                writer.append(split, numbers)
+
+        return write
 
     def read(prepared: Prepared) -> Corpus:
         vocabulary = Vocabulary.from_json(prepared.about["vocabulary"])

@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -145,13 +145,13 @@ def load(
         return TranslationCorpus(name, tokens, bounds, reports, arrays["subwords"].tobytes(), arrays["texts"])
 
     key = [FORMAT, size, kind, [sources[split].fingerprint() for split in SPLITS]]
-    corpus = load_or_prepare(name, key, data_dir, lambda writer: _prepare(writer, sources, size, kind), read)
+    corpus = load_or_prepare(name, key, data_dir, lambda: partial(_prepare, sources, size, kind), read)
     for split, report in corpus.reports.items():
         log.info("%s, %s: %s", name, split, report)
     return corpus
 
 
-def _prepare(writer: Writer, sources: Mapping[str, PairSource], size: int, kind: str) -> None:
+def _prepare(sources: Mapping[str, PairSource], size: int, kind: str, writer: Writer) -> None:
     model = _learn(sources["train"], size, kind)
     writer.append("subwords", model)
     subwords = sentencepiece.SentencePieceProcessor(model_proto=model)
