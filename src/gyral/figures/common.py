@@ -22,16 +22,9 @@ from gyral.runs.names import model_name
 from gyral.runs.run_record import task_of
 from gyral.runs.saved_files import LARGEST_LOG, read_text
 from gyral.tasks.base import Task
-from gyral.training import build
 
 CHARACTERS_AN_INCH = 15  # in a title
 MAX_FRAMES = 120  # of an animation, about 1 MB
-
-
-def build_untrained(run: Run) -> Task:
-    """Return the task of a run with its initial weights."""
-    build.configure_process(run.config)
-    return build.build_task(run.config)
 
 
 def cells_of(task: Task) -> list[RecurrentCell]:

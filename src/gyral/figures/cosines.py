@@ -6,17 +6,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gyral.figures.common import add_title, build_untrained, cells_of, missing_part_error, read_numbers
+from gyral.figures.common import add_title, cells_of, missing_part_error, read_numbers
 from gyral.plotting.layout import finish
 from gyral.plotting.sizes import WIDTHS
 from gyral.plotting.style import COLORS
 from gyral.runs.directory import Run
+from gyral.training import build
 from gyral.training.callbacks.cosines import Cosines
 
 
 def cosines(run: Run) -> Figure:
     """Draw the distribution of cos θ_t during training, as recorded by the callback `Cosines` (Fig. 5 B, C)."""
-    task = build_untrained(run)
+    build.configure_process(run.config)
+    task = build.build_task(run.config)
     if not any(hasattr(cell, "record_cosines") for cell in cells_of(task)):
         raise missing_part_error(run, task, "record_cosines")
     steps, centers, shares = read_cosines(run.directory)

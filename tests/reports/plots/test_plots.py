@@ -36,6 +36,7 @@ from tests.helpers.running import invoke
 from tests.helpers.written import MEASURES, PROVENANCE, REMARKS, RESULTS, TABLE1, write_run
 
 CELLS = {"rum": "gyral.cells.rum.RUMCell", "gru": "gyral.cells.gru.GRUCell", "lstm": "gyral.cells.lstm.LSTMCell"}
+CELLS["leaky"] = "leaky.LeakyCell"  # of a user
 STEPS = np.arange(50, 301, 50)
 
 
@@ -300,6 +301,15 @@ def test_cells_of_users_have_different_colors_in_one_figure() -> None:
     looks = cell_styles(several)
     assert {look["color"] for look in looks} == {*OWN_COLORS}
     assert cell_styles(several[::-1]) == looks[::-1]
+
+
+def test_a_cell_of_a_user_has_its_name_and_a_color_of_its_own(tmp_path: Path) -> None:
+    for model in ("gru", "leaky"):
+        write(tmp_path, model, 1, [0.5])
+    (axes,) = drawn(tmp_path, plot="bars", checked=False).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["GRU", "Leaky"]
+    first, second = (to_hex(bar.get_facecolor()) for bar in axes.patches)
+    assert (first, second in OWN_COLORS) == (COLORS[1], True)
 
 
 def test_rows_of_one_cell_are_shades_of_its_color_that_all_differ() -> None:
