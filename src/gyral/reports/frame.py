@@ -129,6 +129,10 @@ class Frame:
                 runs.append((record, value))
         return runs
 
+    def with_value(self, records: Iterable[RunRecord], metric: str, column: str) -> list[tuple[RunRecord, float]]:
+        """Return those of some runs that have a number, see `of`."""
+        return [(record, value) for record, value in self.of(records, metric, column) if value is not None]
+
     def groups(self, metric: str) -> list[str]:
         """Return the groups of test examples in which a run has a metric, such as "7 operators", by their number."""
         found = {line.column for line in self.lines if line.metric == metric and GROUP.fullmatch(line.column)}

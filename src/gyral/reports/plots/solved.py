@@ -19,7 +19,7 @@ from gyral.reports.catalogue import Sweep
 from gyral.reports.frame import Frame
 from gyral.reports.plots.options import Options
 from gyral.reports.plots.panels import Line, Panel, Series, legend_of, with_looks
-from gyral.reports.tables.layouts import FACTORS, has_lengths
+from gyral.reports.tables.solved import FACTORS, has_lengths
 from gyral.runs.run_record import RunRecord
 
 ROW = 0.128  # inches of a row of the heat map

@@ -55,18 +55,15 @@ def choose_columns(sections: Sequence[Section], names: Sequence[str]) -> list[Se
         OptionError: No table has a column of that name, and no run an option.
     """
     sections = [with_options(section, names) for section in sections]
-    found = {name for section in sections for table in section.tables for name in names if _indices(table, name)}
+    tables = [table for section in sections for table in section.tables]
     for name in names:
-        if name not in found:
-            heads = (head_line(head) for section in sections for table in section.tables for head in table.heads[1:])
+        if not any(_indices(table, name) for table in tables):
+            heads = dict.fromkeys(head_line(head) for table in tables for head in table.heads[1:])
             options = "or an option of the runs, such as optimizer.lr"
-            raise OptionError("columns", name, f"must be among {', '.join(dict.fromkeys(heads))}; {options}")
-    chosen = []
+            raise OptionError("columns", name, f"must be among {', '.join(heads)}; {options}")
     for section in sections:
-        tables = [replace(table, columns=own) for table in section.tables if (own := _chosen(table, names))]
-        if tables:
-            chosen.append(replace(section, tables=tables))
-    return chosen
+        section.tables = [replace(table, columns=own) for table in section.tables if (own := _chosen(table, names))]
+    return [section for section in sections if section.tables]
 
 
 def with_options(section: Section, names: Sequence[str]) -> Section:
@@ -75,14 +72,11 @@ def with_options(section: Section, names: Sequence[str]) -> Section:
     known = {_plain(line) for head in heads for line in (head, *head.split("\n"))}
     keys = [name for name in names if _plain(name) not in known]
     keys = [key for key in keys if any(key in record.options for record in section.records)]
-    if not keys:
-        return section
-
-    def extended(table: Table) -> Table:
+    tables = []
+    for table in section.tables:
         columns = [Column(key, [_option_entry(entries, key) for _, entries in table.rows]) for key in keys]
-        return replace(table, columns=[*columns, *table.columns])
-
-    return replace(section, tables=list(map(extended, section.tables)))
+        tables.append(replace(table, columns=[*columns, *table.columns]))
+    return replace(section, tables=tables)
 
 
 def _option_entry(entries: Sequence[Entry], key: str) -> Entry:

@@ -4,40 +4,29 @@ A column is a head, a function that makes the entry of a row, and what `tables.t
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
-from gyral.core.measures import MSE, Measure, loss_measure, loss_unit, percent
-from gyral.reports.frame import RATIO, Frame, Runs
+from gyral.core.measures import MSE, Measure, loss_measure, loss_unit
+from gyral.reports.frame import RATIO, Frame
 from gyral.reports.rows import AVERAGE, Row, by_condition, common_overrides, condition_of, task_options
-from gyral.reports.statistics import CONFIDENCE, exact_interval, mean_text
+from gyral.reports.statistics import mean_text
 from gyral.reports.tables import cells
-from gyral.reports.tables.table import CHECKPOINTS, NOTHING, Column, Entry, Table
+from gyral.reports.tables.solved import solved_tables
+from gyral.reports.tables.table import NOTHING, Column, Columns, Entry, Table, pivot
 from gyral.runs.run_record import RunRecord, measures_of, select
 
-HALF = 90.0  # per cent of words, of the longest length that a run tracks
-NEAR = 2.0  # per cent, between a median and a level with a meaning
-FACTORS = (1, 2, 4, 8)
-SPREAD = "median (smallest and largest value) over the seeds"
 MAX_CONDITIONS = 6  # values of a task's options that are columns; more are rows
 DIFFERENT = 1.1  # numbers of parameters of two rows, the greater over the smaller
-
-Columns = Iterable[tuple[Any, ...]]
 
 
 def tables_of(frame: Frame) -> list[Table]:
     """Return the tables of a frame, in the layout of its sweep or that of runs of a task."""
     return LAYOUTS[frame.sweep.layout if frame.sweep else "runs"](frame)
-
-
-def pivot(rows: Sequence[Any], columns: Columns, title: str = "", names: Any = None, **more: Any) -> Table:
-    """Return a table with a row for each of some rows, whose entries the functions of the columns make."""
-    shown = [Column(head, [cell(row) for row in rows], *others) for head, cell, *others in columns]
-    return Table(title, [row.label for row in rows] if names is None else names, shown, **more)
 
 
 def _paper(frame: Frame) -> list[Table]:
@@ -142,7 +131,7 @@ def _lines(frame: Frame) -> list[Table]:
     """The average of each row over the lines of a sweep and the lines that it solves, then its measure on each line."""
     sweep: Any = frame.sweep
     digits, metric = sweep.main.digits, f"test/{sweep.measure}"
-    scores = {id(row): [_done(frame, row.records, metric, line) for line in sweep.lines] for row in frame.rows}
+    scores = {id(row): [frame.with_value(row.records, metric, line) for line in sweep.lines] for row in frame.rows}
 
     def means(row: Row) -> list[float]:
         return [fmean(value for _, value in own) for own in scores[id(row)] if own]
@@ -210,7 +199,7 @@ def _table_of_lines(frame: Frame, metric: str) -> Table:
             runs = [value for own in started for _, value in frame.of(own.records, f"test/{row.name}", line)]
             values = [value for value in runs if value is not None]
             return Entry(f"{values[-1]:.{row.digits}f}" if values else "–")
-        best = _best_value(_done(frame, row.records, metric, line)) if sweep.best_seed else None
+        best = _best_value(frame.with_value(row.records, metric, line)) if sweep.best_seed else None
         return cells.stacked(
             frame.of(row.records, metric, line), sweep.main, row.published(sweep.measure, line), best, row.mark
         )
@@ -218,10 +207,6 @@ def _table_of_lines(frame: Frame, metric: str) -> Table:
     names = [row.label.replace(", ", "\n").replace(" (", "\n(") for row in started] + [floor.name for floor in floors]
     columns = ((line, partial(cell, line), sweep.main.higher_is_better) for line in sweep.lines)
     return pivot([*started, *floors], columns, names=names, head=sweep.column_name).with_best().transposed()
-
-
-def _done(frame: Frame, records: Iterable[RunRecord], metric: str, line: str) -> list[tuple[RunRecord, float]]:
-    return [(record, value) for record, value in frame.of(records, metric, line) if value is not None]
 
 
 def _best_value(runs: Sequence[tuple[RunRecord, float]]) -> float | None:
@@ -272,103 +257,6 @@ def _groups(frame: Frame) -> list[Table]:
 
 def _of_group(row: Row, measure: Measure, number: int) -> Entry:
     return cells.published(row.published_groups(measure.name).get(number), measure.digits, row.mark)
-
-
-def _solved(frame: Frame) -> list[Table]:
-    """How many runs solve each column, and how long, how fast and at what cost.
-
-    Outcomes of such runs are near 100 % or near chance, and their mean describes none of them: an entry has the number
-    of runs that are solved, and the median, the smallest and the largest value.
-    """
-    sweep: Any = frame.sweep
-    main = sweep.main
-
-    def table(title: str, cell: Callable[[str, Row], Entry], caption: str, *more: tuple[Any, ...]) -> Table:
-        columns = [(sweep.head(column), partial(cell, column)) for column in frame.columns]
-        return pivot(frame.rows, [*columns, *more], title, caption=caption).without_empty_rows()
-
-    def values(name: str, column: str, row: Row) -> Runs:
-        return frame.of(row.records, f"test/{name}", column)
-
-    def solved(column: str, row: Row) -> Entry:
-        entry = cells.spread(values(main.name, column, row), partial(_number, main))
-        if not entry.values:
-            return entry
-        levels = sweep.levels.get(sweep.head(column), {})
-        notes = tuple(name for level, name in levels.items() if abs(median(entry.values) - level) <= NEAR)
-        done = (record for record, value in entry.runs if value is not None)
-        text = f"{sweep.solved_count(entry.values)}/{len(entry.values)}: {entry.text}"
-        return Entry(text, notes, cells.lacking(done, sweep.axes["seed"]), entry.runs, mean=entry.mean)
-
-    def longest(column: str, row: Row) -> Entry:
-        return _longest_entry(frame, row, column, main)
-
-    def steps(column: str, row: Row) -> Entry:
-        runs: Runs = []
-        most = 0
-        for record in frame.in_column(row, column):
-            curve = record.curves.get(f"val/{sweep.measure}") if record.results else None
-            if curve is not None:
-                reached = (s for s, v in zip(curve.steps, curve.values, strict=True) if v * main.scale >= sweep.solved)
-                most = max(most, record.steps)
-                runs.append((record, float(next(reached, math.inf))))
-        return cells.spread(runs, lambda value: f"{value:,.0f}" if math.isfinite(value) else f"> {most:,}")
-
-    def cost(column: str, row: Row) -> Entry:
-        runs: Runs = [(record, record.metrics.get("seconds_a_step")) for record in frame.in_column(row, column)]
-        found = [1000 * value for _, value in runs if value is not None]
-        return Entry(f"{median(found):.1f}" if found else "–", runs=runs)
-
-    most = max((len(frame.in_column(row, column)) for row in frame.rows for column in frame.columns), default=0)
-    counts = _intervals(most or len(sweep.axes["seed"]))  # before the first run, of the runs to come
-    caption = f"runs with at least {sweep.solved:g} %, of all; then {SPREAD}, {CHECKPOINTS}; {counts}"
-    tables = [table(frame.title, solved, caption)]
-    for measure in frame.measures[1:]:
-        title = f"{measure.label[0].upper()}{measure.label[1:]}, in {measure.unit}"
-        cell = lambda c, row, m=measure: cells.spread(values(m.name, c, row), partial(_number, m))  # noqa: E731
-        tables.append(table(title, cell, SPREAD))
-    if any(has_lengths(row.records, main) for row in frame.rows):
-        tables.append(
-            table(f"Longest words of which {HALF:g} % are right ({main.label})", longest, f"letters; {SPREAD}")
-        )
-    tables.append(table(f"Steps to {sweep.solved:g} % in validation", steps, f"{SPREAD}; > has not been reached"))
-    sizes = ("parameters", lambda row: cells.parameters(row.records, as_range=True))
-    tables.append(table("Milliseconds of a step", cost, "median over the seeds, on one thread", sizes))
-    return tables
-
-
-def _number(measure: Measure, value: float) -> str:
-    return f"{value:.{measure.digits}f}"
-
-
-def _intervals(runs: int) -> str:
-    """Return the exact intervals of the shares that a number of runs can have."""
-    ends = ((count, exact_interval(count, runs)) for count in range(runs, -1, -1))
-    shown = (f"{count}/{runs} {100 * low:.0f} to {100 * high:.0f} %" for count, (low, high) in ends)
-    return f"exact {percent(CONFIDENCE)} intervals of the share: {', '.join(shown)}"
-
-
-def has_lengths(records: Sequence[RunRecord], measure: Measure) -> bool:
-    """Return whether some runs have results at multiples of the length of training, beside those at this length."""
-    names = {f"test/{measure.name}_{factor}x" for factor in FACTORS[1:]}
-    return any(not names.isdisjoint(record.results or {}) for record in records)
-
-
-def _longest_entry(frame: Frame, row: Row, column: str, measure: Measure) -> Entry:
-    longest: dict[str, tuple[RunRecord, float]] = {}
-    tested: dict[str, float] = {}
-    for factor in FACTORS if has_lengths(row.records, measure) else ():
-        name = measure.name if factor == 1 else f"{measure.name}_{factor}x"
-        for record, value in _done(frame, row.records, f"test/{name}", column):
-            length = factor * record.config["task"]["length"]
-            before = longest.setdefault(record.place, (record, 0.0))[1]
-            shorter = tested.get(record.place, 0.0)
-            tested[record.place] = length
-            if value >= HALF and before == shorter:
-                longest[record.place] = record, length
-    ends = max(tested.values(), default=0.0)
-    show = lambda value: f"≥ {value:.0f}" if value == ends else f"{value:.0f}" if value else "–"  # noqa: E731
-    return cells.spread(list(longest.values()), show)
 
 
 def _runs(frame: Frame) -> list[Table]:
@@ -443,6 +331,6 @@ LAYOUTS: dict[str, Callable[[Frame], list[Table]]] = {
     "curves": _curves,
     "tasks": _lines,
     "groups": _groups,
-    "solved": _solved,
+    "solved": solved_tables,
     "runs": _runs,
 }

@@ -1,14 +1,16 @@
 """Tables: their columns, entries and captions. An entry refers to the runs that its number summarizes."""
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Any
 
 from gyral.runs.run_record import RunRecord
 
 MEAN_OVER = "mean ± standard deviation over"  # the start of a caption
 CHECKPOINTS = "at the checkpoints with the best validation score"
+Columns = Iterable[tuple[Any, ...]]
 SHARED = "; all with "  # before the overrides of all rows in a caption
 
 
@@ -185,6 +187,20 @@ class Table:
             for (name, entries), found in zip(rows, notes, strict=True)
         ]
         return self.with_rows(kept).captioned(shared, runs)
+
+
+def pivot(rows: Sequence[Any], columns: Columns, title: str = "", names: Any = None, **more: Any) -> Table:
+    """Return a table with a row for each of some rows, whose entries the functions of the columns make.
+
+    Args:
+        rows: the rows.
+        columns: of each its head, the function that makes the entry of a row, and the further fields of `Column`.
+        title: the title.
+        names: the names of the rows, None for their labels.
+        **more: further fields of `Table`.
+    """
+    shown = [Column(head, [cell(row) for row in rows], *others) for head, cell, *others in columns]
+    return Table(title, [row.label for row in rows] if names is None else names, shown, **more)
 
 
 def mark_best(entries: Sequence[Entry], higher_is_better: bool) -> list[Entry]:
