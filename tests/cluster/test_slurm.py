@@ -17,7 +17,7 @@ from gyral.runs.directory import METRICS
 from gyral.runs.provenance import read_overrides
 from tests.helpers.engines import wait_until
 from tests.helpers.engines.databases import mariadb
-from tests.helpers.engines.slurm import Slurm, slurm
+from tests.helpers.engines.slurm import NODES, Slurm, slurm
 from tests.helpers.launching import slow
 from tests.helpers.running import ROOT, SMALL_COPY, Outcome, assert_same_run, invoke, load_last, read_rows
 
@@ -112,6 +112,11 @@ def job_on(cluster: Slurm, node: str) -> str | None:
     return found[0] if found else None
 
 
+def busy_nodes(cluster: Slurm) -> list[str]:
+    """Return the nodes on which jobs run."""
+    return [node for node in NODES if job_on(cluster, node)]
+
+
 def check_whole(run: Path, whole: Path) -> None:
     """Check that a run was never set back, and ended as one that nothing happened to."""
     log = (run / "train.log").read_text()
@@ -148,12 +153,13 @@ def test_a_job_that_is_preempted_at_random_moments_loses_no_step(
     moments = random.Random(f"{grace_time} {threads} {logger}")
     times = 5 if request.node.get_closest_marker("slow") else 2
     variables = {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads), "WANDB_MODE": "offline"}
-    options = (*LONG, f"threads={threads}", f"logger={logger}")
+    options, go_on = (*LONG, f"threads={threads}", f"logger={logger}"), tmp_path / "go on"
     with slurm(tmp_path / "engine", kill_wait=15, grace_time=grace_time) as cluster:
-        sweep = submit(cluster, *options, "model.cell.lambd=0,1", slow(0.03), **variables)
+        sweep = submit(cluster, *options, "model.cell.lambd=0,1", slow(0.1, until=go_on), **variables)
         for _ in range(times):
-            node = moments.choice(("node1", "node2"))
-            wait_until(lambda node=node: job_on(cluster, node) and sweep.runs(), 2 * MINUTE, f"a job on {node}")
+            wait_until(lambda: busy_nodes(cluster) and sweep.runs(), 2 * MINUTE, "a job that runs")
+            # a job that is preempted on one node may continue on the other one, and leave its own without a job
+            node = moments.choice(busy_nodes(cluster) or NODES)
             before = [steps(run) for run in sweep.runs()]
             if moments.random() < 0.8:  # else while it starts
                 wait_until(
@@ -161,6 +167,7 @@ def test_a_job_that_is_preempted_at_random_moments_loses_no_step(
                 )
             time.sleep(moments.uniform(0, 3))
             cluster.wait_for(cluster.preempt(node), "COMPLETED", seconds=2 * MINUTE)
+        go_on.touch()
         outcome = sweep.end()
         assert outcome.status == 0, outcome.err
         restarts = re.findall(r" Restarts=(\d+) ", cluster.call("scontrol", "show", "job", "--oneliner"))

@@ -11,7 +11,7 @@ import pytest
 from gyral.core.pace import Pace
 from gyral.runs.run_record import RunRecord
 from gyral.sweeps import duration
-from gyral.sweeps.duration import Durations, describe_runs, describe_seconds, expected_seconds, unfinished_jobs
+from gyral.sweeps.duration import Durations, describe_seconds, unfinished_jobs
 
 
 def record(place: str, *words: str, seconds: float | None = 0.1, steps: int = 100) -> RunRecord:
@@ -58,7 +58,7 @@ class Machine:
         self.measured.append(tuple(job))
         self.clock += (spent := 12 * TIMES[job[0], job[1]][0])
         step, validation, test = TIMES[job[0], job[1]]
-        return Pace(1.0, step, STEPS, validation, 10, test, measured=10, spent=spent)
+        return Pace(1.0 + STEPS * step + 10 * validation + test, 10, spent)
 
     def start(self, job: Job) -> Path:
         """Start the run of a job, and return its directory."""
@@ -158,7 +158,7 @@ def test_jobs_that_cannot_be_measured_are_left_to_the_others() -> None:
     durations = Durations()
     durations.measure(MIXED, lambda job, seconds: None)
     assert durations.describe(MIXED) is None
-    paces = iter([Pace(0, 0.1, 1000, 0, 0, 0, measured=10), None, None, None])
+    paces = iter([Pace(100.0, 10, 0.0), None, None, None])
     durations.measure(MIXED, lambda job, seconds: next(paces))
     assert durations.seconds(MIXED) == pytest.approx(800)
 
@@ -169,7 +169,7 @@ def test_the_options_of_the_optimizer_make_no_kind_of_job() -> None:
 
     def measure(job: Sequence[str], seconds: float) -> Pace:
         measured.append(job)
-        return Pace(0, 0.1, 1000, 0, 0, 0, measured=10)
+        return Pace(100.0, 10, 0.0)
 
     durations = Durations(at_once=2)
     durations.measure(jobs, measure)
@@ -178,28 +178,29 @@ def test_the_options_of_the_optimizer_make_no_kind_of_job() -> None:
     assert (durations.seconds(jobs), durations.describe(jobs)) == (200.0, said)
 
 
-def test_a_job_takes_as_long_as_the_runs_with_other_seeds() -> None:
-    runs = [record("a", "model=gru", "seed=7"), record("b", "model=gru", "seed=8", seconds=0.3)]
+def expected_seconds(jobs: Sequence[Job], runs: list[RunRecord]) -> float | None:
+    durations = Durations()
+    durations.expect(runs)
+    return durations.seconds(jobs)
+
+
+def test_a_job_takes_as_long_as_the_runs_that_differ_in_seed_and_optimizer() -> None:
+    runs = [record("a", "model=gru", "seed=7"), record("b", "model=gru", "optimizer.lr=0.2", "seed=8", seconds=0.3)]
     assert expected_seconds(JOBS[:2], runs) == pytest.approx(40)
     assert expected_seconds(JOBS, runs) == pytest.approx(60)  # as long as the others
     assert expected_seconds(JOBS, [*runs, record("c", "model=lstm", "seed=9", seconds=1.0)]) == pytest.approx(140)
-
-
-def test_runs_with_other_options_of_the_same_model_and_length_are_the_next_best() -> None:
-    jobs = [("model=gru", "optimizer.lr=0.1", "seed=1")]
-    assert expected_seconds(jobs, [record("a", "model=gru", "optimizer.lr=0.2", "seed=1")]) == pytest.approx(10)
-    assert expected_seconds(jobs, [record("a", "model=gru", "trainer.max_steps=9", "seed=1")]) is None
-    assert expected_seconds(jobs, [record("a", "model=gru", "seed=1", seconds=None)]) is None
-    assert expected_seconds(jobs, []) is None
+    others = [record("a", "model=gru", "trainer.max_steps=9"), record("b", "model=gru", seconds=None)]
+    assert [expected_seconds(JOBS[:2], [other]) for other in others] == [None, None]
 
 
 @pytest.mark.parametrize(
     ("at_once", "text"), [(1, "40 s"), (2, "20 s with 2 at a time"), (None, "40 s one after another")]
 )
 def test_earlier_runs_say_how_long_the_steps_take(at_once: int | None, text: str) -> None:
-    runs = [record("a", "model=gru", "seed=7", seconds=0.2)]
-    assert describe_runs(JOBS[:2], runs, at_once) == f"about {text} by the steps of earlier runs"
-    assert describe_runs(JOBS, [], at_once) is None
+    durations = Durations(at_once)
+    assert durations.describe(JOBS) is None
+    durations.expect([record("a", "model=gru", "seed=7", seconds=0.2)])
+    assert durations.describe(JOBS[:2]) == f"about {text} by the steps of earlier runs"
 
 
 def test_finished_jobs_are_not_counted() -> None:

@@ -1,41 +1,20 @@
-"""How long the parts of a run take, and from that the run. Imports no torch."""
+"""How long a run takes. Imports no torch."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How long the parts of a run take.
+class Pace(NamedTuple):
+    """How long a run takes, from a few of its steps.
 
     Attributes:
-        start: seconds until the first step.
-        step: seconds of a step.
-        steps: number of steps.
-        validation: seconds of a validation.
-        validations: number of validations.
-        test: seconds of the final test.
-        measured: number of steps that were measured.
+        seconds: seconds of the run: its start, all steps, the validations and the final test.
+        steps: number of steps that were measured.
         spent: seconds that measuring took.
     """
 
-    start: float
-    step: float
+    seconds: float
     steps: int
-    validation: float
-    validations: int
-    test: float
-    measured: int = 0
-    spent: float = 0.0
-
-    @property
-    def training(self) -> float:
-        """Seconds of all steps."""
-        return self.steps * self.step
-
-    @property
-    def work(self) -> float:
-        """Seconds of all steps, the validations and the final test."""
-        return self.training + self.validations * self.validation + self.test
+    spent: float
 
 
 def count_validations(step: int, steps: int, interval: int) -> int:

@@ -1,26 +1,24 @@
 """How long a sweep takes, from a few measured steps, from its finished jobs and from earlier runs. Imports no torch."""
 
-import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from statistics import fmean
 
 from gyral.config.roles import PROCESS, key_of, role_of
 from gyral.core.errors import UserError
+from gyral.core.measures import is_number
 from gyral.core.pace import Pace
-from gyral.runs.directory import BUDGET, read_results
 from gyral.runs.provenance import read_provenance
 from gyral.runs.records import read
 from gyral.runs.run_record import RunRecord
 
 RECORDS = Path("results/records")  # of the rows of the tables, in a checkout
 REPEATED = ("seed", "threads", "sweep")  # in which jobs differ that take equally long
-KINDS = ("experiment", "model", "task", BUDGET)  # in which jobs agree that take about equally long
-UPDATES = ("optimizer", "scheduler")  # sections whose options change no time of a step
+UPDATES = ("optimizer.", "scheduler.")  # options that change no time of a step
 LIMIT = 20.0  # seconds within which the jobs of a sweep are measured
 SHARE, SHORTEST = 0.02, 2.0  # of the sweep's time, and seconds: measuring takes no longer than the larger of them
 WORTH = 1000  # steps of a sweep from which it is worth measuring some
@@ -33,35 +31,35 @@ class Durations:
     """How long the jobs of a sweep take.
 
     A job takes as long as the finished jobs of its kind, that is with the same options but the seed and those of
-    optimizer and schedule. Without one, it takes the time that its measured pace gives, corrected by what the finished
-    jobs of other kinds took, or else as long as the others on average.
+    optimizer and schedule. Without one, it takes what is expected of its kind, times the factor by which finished jobs
+    took longer than expected, or else as long as the others on average.
 
     Args:
         at_once: number of jobs that run at the same time on this machine, None if it is not known.
 
     Attributes:
         done: the jobs that were DONE before the sweep.
+        expected: seconds of a job of each kind, from measured steps or from earlier runs.
+        measured: number of measured steps of each kind.
     """
 
     def __init__(self, at_once: int | None = 1) -> None:
         self.at_once = at_once
         self.done: set[Words] = set()
-        self.paces: dict[Words, Pace] = {}
-        self.measured: set[Words] = set()
+        self.expected: dict[Words, float] = {}
+        self.measured: dict[Words, int] = {}
         self._left: dict[Words, Sequence[str]] = {}
         self._unknown = 0  # number of jobs to come whose overrides are not known yet
         self._trained = 0  # number of jobs that have finished
         self._begun: dict[Words, float] = {}
-        self._finished: dict[Words, list[float]] = defaultdict(list)
-        self._steps: list[tuple[float, float]] = []  # seconds of all steps of finished jobs: taken and expected
-        self._rest: list[tuple[float, Pace]] = []  # seconds of finished jobs, and their paces
+        self._taken: dict[Words, list[float]] = defaultdict(list)  # seconds of finished jobs by kind
 
     def measure(
         self,
         jobs: Sequence[Sequence[str]],
         measure: Callable[[Sequence[str], float], Pace | None],
     ) -> None:
-        """Measure the pace of each kind of job, as far as `LIMIT` and `SHARE` allow; others take that of similar jobs.
+        """Measure each kind of job, as far as `LIMIT` and `SHARE` allow; others take as long as the most similar kind.
 
         Args:
             jobs: the overrides of the jobs.
@@ -80,15 +78,19 @@ class Durations:
             # not the import of PyTorch, which the first job would need as well
             spent += time.monotonic() - started if pace is None else pace.spent
             if pace is not None:
-                self.paces[kind] = pace
-                self.measured.add(kind)
+                self.expected[kind], self.measured[kind] = pace.seconds, pace.steps
         for kind in kinds.keys() - self.measured if self.measured else ():
-            self.paces[kind] = self._similar(kind)
+            similar = max(self.measured, key=lambda other: (len(kind & other), self.expected[other]))
+            self.expected[kind] = self.expected[similar]
 
-    def _similar(self, kind: Words) -> Pace:
-        """Return the slowest pace of the measured jobs that share the most options with a kind."""
-        most = max(len(kind & other) for other in self.measured)
-        return max((self.paces[other] for other in self.measured if len(kind & other) == most), key=lambda p: p.work)
+    def expect(self, runs: Iterable[RunRecord]) -> None:
+        """Expect of each kind of job the time that the steps of earlier runs of this kind took."""
+        taken: dict[Words, list[float]] = defaultdict(list)
+        for record in runs:
+            seconds = record.metrics.get("seconds_a_step", 0.0) * record.steps
+            if is_number(seconds) and seconds > 0:
+                taken[kind_of(record.overrides.values())].append(seconds)
+        self.expected = {kind: fmean(values) for kind, values in taken.items()}
 
     def plan(self, jobs: Sequence[Sequence[str]], total: int) -> None:
         """Note the jobs that follow: so many, whose overrides may be known or not."""
@@ -113,91 +115,67 @@ class Durations:
         self._left.pop(words_of(job), None)
         if directory is None or begun is None:
             return None
-        self._learn(job, directory, begun)
         self._trained += 1
+        with suppress(UserError, OSError, TypeError, ValueError):  # an estimate is worth no error
+            started = datetime.fromisoformat(read_provenance(directory)["started"]).timestamp()
+            if started >= begun - 1:  # else it was resumed: how long the whole takes is not known
+                # jobs of a cluster wait in its queue
+                self._taken[kind_of(job)].append(time.time() - (started if self.at_once is None else begun))
         seconds = self.remaining()
         is_due = self._trained & (self._trained - 1) == 0  # after 1, 2, 4, 8, … jobs
         if seconds is None or seconds < LONG or not is_due:
             return None
         left = len(self._left) + self._unknown
         named = "other job takes" if left == 1 else f"other {left} jobs take"
-        return f"The {named} about {describe_seconds(seconds)}{self.describe_at_once(left)}"
+        return f"The {named} {self._describe_seconds(seconds, left)}"
 
     def remaining(self) -> float | None:
         """Return about how many seconds the jobs take that have not ended, None if it is not known."""
         left = [*self._left.values(), *[()] * self._unknown]
         return self.seconds(left) if left else None
 
-    def _learn(self, job: Sequence[str], directory: Path, begun: float) -> None:
-        """Note how long a finished job took."""
-        started = started_at(directory)
-        if started is None or started < begun - 1:  # it was resumed: how long the whole takes is not known
-            return
-        # jobs of a cluster wait in its queue
-        seconds, kind = time.time() - (started if self.at_once is None else begun), kind_of(job)
-        self._finished[kind].append(seconds)
-        if (pace := self.paces.get(kind)) is not None:
-            self._rest.append((seconds, pace))
-            with suppress(UserError, OSError):
-                results = read_results(directory)
-                step = results.get("seconds_a_step") or math.nan
-                if step > 0:
-                    self._steps.append((step * results["steps"], pace.step * results["steps"]))
-
     def seconds(self, jobs: Sequence[Sequence[str]]) -> float | None:
         """Return about how many seconds jobs take until all have ended, None if nothing is known.
 
         They follow the jobs that run now. Jobs whose number at a time is not known count one after another.
         """
-        at_once = self.at_once or 1
-        now, known = time.time(), {kind: self._of_kind(kind) for kind in map(kind_of, jobs)}
-        values = [value for value in known.values() if value is not None]
+        taken = dict(self._taken)  # a copy, because a thread asks, too
+        both = taken.keys() & self.expected.keys()
+        expected = sum(len(taken[kind]) * self.expected[kind] for kind in both)
+        factor = sum(sum(taken[kind]) for kind in both) / expected if expected else 1.0
+        known = {kind: factor * seconds for kind, seconds in self.expected.items()}
+        known |= {kind: fmean(seconds) for kind, seconds in taken.items()}
+        found = [known.get(kind_of(job)) for job in jobs]
+        values = [value for value in found if value is not None] or [*map(fmean, taken.values())]
         if not values:
             return None
-        mean = fmean(values)
-        durations = []
-        for job in jobs:
-            value = known[kind_of(job)]
+        now, mean, durations = time.time(), fmean(values), []
+        for job, value in zip(jobs, found, strict=True):
             passed = now - self._begun.get(words_of(job), now) if self.at_once else 0
             durations.append(max(0.0, (mean if value is None else value) - passed))
-        return max(sum(durations) / at_once, max(durations))
-
-    def _of_kind(self, kind: Words) -> float | None:
-        if self._finished.get(kind):
-            return fmean(self._finished[kind])
-        pace = self.paces.get(kind)
-        if pace is None:
-            return fmean(map(fmean, self._finished.values())) if self._finished else None
-        taken, expected = (sum(column) for column in zip(*self._steps, strict=True)) if self._steps else (1.0, 1.0)
-        factor = taken / expected
-        if not self._rest:
-            return pace.start + pace.work
-        start = fmean(seconds - factor * other.work for seconds, other in self._rest)
-        return max(0.0, start) + factor * pace.work
+        return max(sum(durations) / (self.at_once or 1), max(durations))
 
     def describe(self, jobs: Sequence[Sequence[str]]) -> str | None:
-        """Return how long jobs take as a text, with what was measured; None if nothing is known."""
+        """Return how long jobs take as a text, and by what it is known; None if nothing is known."""
         seconds = self.seconds(jobs)
         if seconds is None:
             return None
-        text = f"about {describe_seconds(seconds)}{self.describe_at_once(len(jobs))}"
+        text = self._describe_seconds(seconds, len(jobs))
         kinds = {kind_of(job) for job in jobs}
-        if measured := kinds & self.measured:
-            fewest, most = (of(self.paces[kind].measured for kind in measured) for of in (min, max))
-            steps = f"{fewest} to {most}" if fewest < most else str(most)
-            kind = "kind of job" if len(kinds) == 1 else "kinds of jobs"
-            count = len(kinds) if len(measured) == len(kinds) else f"{len(measured)} of {len(kinds)}"
-            text += f" on this machine, measured on {steps} steps of {count} {kind}"
-            if len(measured) < len(kinds):
-                text += ", the others extrapolated"
-        return text
+        measured = [self.measured[kind] for kind in kinds & self.measured.keys()]
+        if not measured:
+            return f"{text} by the steps of earlier runs"
+        steps = f"{min(measured)} to {max(measured)}" if min(measured) < max(measured) else measured[0]
+        kind = "kind of job" if len(kinds) == 1 else "kinds of jobs"
+        count = len(kinds) if len(measured) == len(kinds) else f"{len(measured)} of {len(kinds)}"
+        others = ", the others extrapolated" if len(measured) < len(kinds) else ""
+        return f"{text} on this machine, measured on {steps} steps of {count} {kind}{others}"
 
-    def describe_at_once(self, jobs: int) -> str:
-        """Return what is added to a duration of so many jobs if several run at the same time."""
-        if self.at_once is None:
-            return " one after another"
-        at_once = min(self.at_once, jobs)
-        return f" with {at_once} at a time" if at_once > 1 else ""
+    def _describe_seconds(self, seconds: float, jobs: int) -> str:
+        """Return a duration of so many jobs as text, and how many run at the same time if there are several."""
+        at_once = min(self.at_once or 1, jobs)
+        several = " one after another" if self.at_once is None else f" with {at_once} at a time" if at_once > 1 else ""
+        return f"about {describe_seconds(seconds)}{several}"
 
 
 def _spread(kinds: dict[Words, Sequence[str]]) -> Iterator[tuple[Words, Sequence[str]]]:
@@ -210,25 +188,13 @@ def _spread(kinds: dict[Words, Sequence[str]]) -> Iterator[tuple[Words, Sequence
             shared[other] = max(shared[other], len(kind & other))
 
 
-def started_at(directory: Path) -> float | None:
-    """Return the time at which a run has first started, None if it is not known."""
-    try:
-        moment = datetime.fromisoformat(str(read_provenance(directory).get("started")))
-    except (UserError, OSError, ValueError):
-        return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
 def finished_runs(directory: Path, jobs: Iterable[Sequence[str]]) -> list[RunRecord]:
     """Return the finished runs in the directory of a sweep, and the records of the rows that its jobs train."""
     rows = {word.partition("=")[2] for job in jobs for word in job if word.startswith("experiment=")}
-    folders = [directory, *(RECORDS / row for row in sorted(rows))]
     found = []
-    for folder in folders:
-        try:
+    for folder in (directory, *(RECORDS / row for row in sorted(rows))):
+        with suppress(UserError, OSError):  # an estimate is worth no error
             found += read(folder)[0] if folder.is_dir() else []
-        except (UserError, OSError):  # an estimate is worth no error
-            continue
     return [record for record in found if record.results]
 
 
@@ -237,37 +203,6 @@ def unfinished_jobs(jobs: Sequence[Sequence[str]], directory: Path, runs: Sequen
     own = (record for record in runs if record.directory.is_relative_to(directory))
     done = {words_of(record.overrides.values()) for record in own}
     return [job for job in jobs if words_of(job) not in done]
-
-
-def expected_seconds(jobs: Sequence[Sequence[str]], runs: Sequence[RunRecord]) -> float | None:
-    """Return about how long the steps of jobs take one after another, None without a finished run like one of them.
-
-    The steps of a job take as long as the mean of the runs with the same options but their seed; without one, of the
-    runs of the same model, task and number of steps; without one, of all other jobs.
-    """
-    equal: dict[Words, list[float]] = {}
-    alike: dict[Words, list[float]] = {}
-    for record in runs:
-        seconds = record.metrics.get("seconds_a_step", math.nan) * record.steps
-        if math.isfinite(seconds) and seconds > 0:
-            words = words_of(record.overrides.values())
-            equal.setdefault(_without_seed(words), []).append(seconds)
-            alike.setdefault(_kind(words), []).append(seconds)
-    known = []
-    for words in map(words_of, jobs):
-        found = equal.get(_without_seed(words)) or alike.get(_kind(words))
-        if found:
-            known.append(fmean(found))
-    return fmean(known) * len(jobs) if known else None
-
-
-def describe_runs(jobs: Sequence[Sequence[str]], runs: Sequence[RunRecord], at_once: int | None) -> str | None:
-    """Return how long jobs take by finished runs as a text, None without a run like one of them."""
-    seconds = expected_seconds(jobs, runs)
-    if seconds is None:
-        return None
-    taken = describe_seconds(seconds / min(at_once or 1, len(jobs)))
-    return f"about {taken}{Durations(at_once).describe_at_once(len(jobs))} by the steps of earlier runs"
 
 
 def describe_seconds(seconds: float) -> str:
@@ -287,15 +222,5 @@ def words_of(overrides: Iterable[str]) -> Words:
 def kind_of(job: Iterable[str]) -> Words:
     """Return the overrides in which jobs agree that take equally long."""
     return frozenset(
-        word
-        for word in _without_seed(words_of(job))
-        if "." not in key_of(word) or key_of(word).partition(".")[0] not in UPDATES
+        word for word in words_of(job) if key_of(word) not in REPEATED and not key_of(word).startswith(UPDATES)
     )
-
-
-def _without_seed(words: Iterable[str]) -> Words:
-    return frozenset(word for word in words if key_of(word) not in REPEATED)
-
-
-def _kind(words: Iterable[str]) -> Words:
-    return frozenset(word for word in words if key_of(word) in KINDS)

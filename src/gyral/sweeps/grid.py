@@ -33,7 +33,7 @@ from gyral.runs.measures import read_measures
 from gyral.runs.saved_files import write_yaml
 from gyral.sweeps import duration
 from gyral.sweeps.checks import is_group, refuse_values, wrong_values
-from gyral.sweeps.duration import Durations, describe_runs, finished_runs, unfinished_jobs, words_of
+from gyral.sweeps.duration import Durations, finished_runs, unfinished_jobs, words_of
 from gyral.sweeps.launchers.base import FinishedJob, SweepLauncher
 from gyral.sweeps.running_jobs import show_running_jobs
 
@@ -254,7 +254,9 @@ class Grid(BaseSweeper):
             if isinstance(steps, int) and steps * len(left) >= duration.WORTH:
                 with line.show("measuring steps of the jobs"):
                     self.durations.measure(left, lambda job, s: self.launcher.measure(self.launcher.compose(0, job), s))
-        taken = self.durations.describe(left) or describe_runs(left, runs, self.launcher.at_once)
+        if not self.durations.measured:
+            self.durations.expect(runs)
+        taken = self.durations.describe(left) if left else None
         return f"{done}, {taken}" if taken else done
 
     def name_by(self, varied: Sequence[str]) -> None:

@@ -98,14 +98,8 @@ def measure_pace(config: DictConfig, seconds: float) -> Pace | None:
         gc.collect()  # a trainer and its callbacks refer to each other
     steps = watch.steps[WARM_UP:] or watch.steps
     evaluated = fmean(watch.batches[1:] or watch.batches)  # the first one draws the data
-    interval, total = int(config.trainer.val_check_interval), int(config.trainer.max_steps)
-    return Pace(
-        start=start,
-        step=median(steps) * trainer.accumulate_grad_batches,
-        steps=total,
-        validation=evaluated * batches["val"],
-        validations=count_validations(0, total, interval),
-        test=evaluated * batches["test"],
-        measured=len(steps),
-        spent=time.monotonic() - started,
-    )
+    total = int(config.trainer.max_steps)
+    validations = count_validations(0, total, int(config.trainer.val_check_interval))
+    seconds = start + total * median(steps) * trainer.accumulate_grad_batches
+    seconds += evaluated * (validations * batches["val"] + batches["test"])
+    return Pace(seconds, len(steps), spent=time.monotonic() - started)
