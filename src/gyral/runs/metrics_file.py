@@ -21,33 +21,21 @@ def read_metrics(directory: Path, name: str) -> tuple[list[int], list[float]]:
 
 def logged_metrics(directory: Path) -> list[str]:
     """Return the names of the metrics in metrics.csv."""
-    path = directory / METRICS
-    text = read_text(path, LARGEST_LOG)
-    with _located_errors(path):
-        heads = map(plain_text, next(csv.reader(io.StringIO(text, newline="")), []))
-        return [name for name in heads if name != "step"]
+    with _opened(directory / METRICS) as (columns, _, _):
+        return [name for name in columns if name != "step"]
 
 
 def read_curves(directory: Path, names: Sequence[str]) -> tuple[dict[str, tuple[list[int], list[float]]], bool]:
     """Return steps and values of each metric, as `read_metrics` does, and whether the file's last line is cut off.
 
-    A line that is cut off is left out.
-
     Raises:
         UserError: the file does not contain steps and numbers.
     """
     curves: dict[str, tuple[list[int], list[float]]] = {name: ([], []) for name in names}
-    path = directory / METRICS
-    text = read_text(path, LARGEST_LOG)
-    with _located_errors(path):
-        complete = text[: text.rfind("\n") + 1]
-        reader = csv.reader(complete.splitlines())
-        header = [*map(plain_text, next(reader, []))]
-        if header and "step" not in header:
-            raise ValueError("has no column step")
+    with _opened(directory / METRICS) as (header, rows, cut_off):
         columns = [(header.index(name), *curves[name]) for name in names if name in header]
         step_column = header.index("step") if columns else 0
-        for row in reader:
+        for row in rows:
             for column, steps, values in columns:
                 if column < len(row) and row[column]:
                     step, value = int(row[step_column]), float(row[column])
@@ -57,30 +45,36 @@ def read_curves(directory: Path, names: Sequence[str]) -> tuple[dict[str, tuple[
                     values.append(
                         value if is_number(value) or not math.isfinite(value) else math.copysign(math.inf, value)
                     )
-    return curves, complete != text
+    return curves, cut_off
 
 
 def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Return the columns and the complete rows of metrics.csv; a line that a crash has cut off lacks columns.
+    """Return the columns and the complete rows of metrics.csv.
 
     Raises:
         UserError: the file does not contain steps.
     """
-    text = read_text(path, LARGEST_LOG)
-    with _located_errors(path):
-        reader = csv.DictReader(io.StringIO(text, newline=""))
-        reader.fieldnames = [*map(plain_text, reader.fieldnames or ["step"])]
-        rows = [row for row in reader if None not in row.values() and None not in row]
+    with _opened(path) as (columns, lines, _):
+        rows = [dict(zip(columns, line, strict=True)) for line in lines if len(line) == len(columns)]
         for row in rows:
             int(row["step"])
-        return list(reader.fieldnames), rows
+        return columns, rows
 
 
 @contextmanager
-def _located_errors(path: Path) -> Iterator[None]:
-    """Raise `UserError` with the name of the file for an error of its content."""
+def _opened(path: Path) -> Iterator[tuple[list[str], Iterator[list[str]], bool]]:
+    """Yield the columns and the rows of metrics.csv, without a last line that is cut off, and whether there is one.
+
+    Raises:
+        UserError: the body raises an error of the content; it gets the name of the file.
+    """
+    text = read_text(path, LARGEST_LOG)
     try:
-        yield
+        complete = text[: text.rfind("\n") + 1]
+        reader = csv.reader(io.StringIO(complete, newline=""))
+        columns = [*map(plain_text, next(reader, ["step"]))]
+        if "step" not in columns:
+            raise ValueError("has no column step")
+        yield columns, reader, complete != text
     except (csv.Error, ValueError, LookupError) as error:
-        reason = f"has no column {error}" if isinstance(error, KeyError) else error
-        raise UserError(f"{path}: is damaged: {reason}; if you remove it, a resumed run writes a new one") from None
+        raise UserError(f"{path}: is damaged: {error}; if you remove it, a resumed run writes a new one") from None

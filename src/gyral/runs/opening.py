@@ -49,7 +49,6 @@ from gyral.runs.saved_files import write_config, write_yaml
 log = logging.getLogger(__name__)
 
 RELEASE = 180  # seconds until a lock of a node that has failed is released; the lease of NFS is 90 seconds
-EARLIER_INTERVAL = 250  # of validations, the default before it followed BUDGET
 HORIZONS = ("steps", "total_steps", "T_max")  # options of schedules, also of torch's, that are the length of a run
 
 
@@ -104,11 +103,8 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
     elif run.results is None and run.checkpoint is None:
         return None
     else:
-        wanted = with_saved_interval(run.config, resolve(config), directory)
-        wanted = as_config(with_saved_paths(plain_values(run.config), plain_values(wanted)))
-        saved = add_defaults(plain_values(run.config), plain_values(wanted))
-        difference = first_difference(identity_of(saved), identity_of(plain_values(wanted)))
-        if difference:
+        wanted = as_saved(run, resolve(config))
+        if difference := difference_of(run, wanted):
             instead = "choose another directory, or resume the run with its saved configuration by resume=<directory>"
             if HydraConfig.get().mode == RunMode.MULTIRUN:
                 instead = "move or remove it, and the same command trains this job"
@@ -201,25 +197,34 @@ def _longer_sweep(run: Run, config: DictConfig) -> str:
     return typed([*program("train"), *words, f"{BUDGET}={config.trainer.max_steps}"])
 
 
-def with_saved_interval(saved: DictConfig, wanted: DictConfig, directory: Path) -> DictConfig:
-    """Return a wanted configuration with the validation interval of a saved run if both have the default one.
+def as_saved(run: Run, wanted: DictConfig) -> DictConfig:
+    """Return a wanted configuration with what a saved run writes in another way: absolute paths, and its interval.
 
-    The default follows the number of steps with which a run has started, and was another one in earlier versions.
+    The default interval of validations follows the number of steps with which a run has started.
+    """
+    key, saved = "val_check_interval", plain_values(run.config)
+    values = with_saved_paths(saved, plain_values(wanted))
+    interval, trainer = saved["trainer"].get(key), values["trainer"]
+    given = [*HydraConfig.get().overrides.task]
+    if (run.directory / OVERRIDES).is_file():
+        given += read_overrides(run.directory)
+    is_given = any(override.startswith(f"trainer.{key}=") for override in given)
+    if interval is not None and not is_given and trainer.get(key) == validation_interval(trainer.get("max_steps")):
+        trainer[key] = interval
+    return as_config(values)
+
+
+def difference_of(run: Run, wanted: DictConfig, **known: Any) -> str | None:
+    """Return the first option that identifies a run and that a wanted configuration has with another value, or None.
 
     Args:
-        saved: the configuration of the run.
-        wanted: the configuration, which changes.
-        directory: the run directory.
+        run: the run, to whose configuration defaults are added that an earlier version did not have.
+        wanted: a configuration that `as_saved` has returned.
+        **known: options by key in place of those of the run.
     """
-    key = "trainer.val_check_interval"
-    interval = OmegaConf.select(saved, key)
-    has_default = OmegaConf.select(wanted, key) == validation_interval(OmegaConf.select(wanted, BUDGET))
-    given = [*HydraConfig.get().overrides.task]
-    if interval != EARLIER_INTERVAL and (directory / OVERRIDES).is_file():
-        given += read_overrides(directory)
-    if has_default and interval is not None and not any(override.startswith(f"{key}=") for override in given):
-        wanted.trainer.val_check_interval = interval
-    return wanted
+    values = plain_values(wanted)
+    saved = identity_of(add_defaults(plain_values(run.config), values))
+    return first_difference({**saved, **known}, identity_of(values))
 
 
 def lengthened(run: Run, steps: Any) -> Run:

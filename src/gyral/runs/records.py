@@ -13,7 +13,7 @@ from gyral.runs.metrics_file import read_curves
 from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE, read_overrides, read_provenance
 from gyral.runs.record_files import SUFFIX, read_record
 from gyral.runs.run_record import Log, Provenance, RunRecord, by_key, check_shape, curve_names, thin
-from gyral.runs.saved_files import read_config, read_end
+from gyral.runs.saved_files import read_bytes, read_config
 
 BASELINE = "train/baseline"
 LONGEST_REASON = 240  # characters
@@ -104,7 +104,7 @@ def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]
         config,
         by_key(given),
         results and {name: value for name, value in results.items() if value is not None},
-        reason_of(read_end(failed)) if os.path.lexists(failed) else None,
+        reason_of(read_bytes(failed).decode(errors="replace")) if os.path.lexists(failed) else None,
         running,
         int(results["steps"]) if results else steps,
         (lambda: _read_log(directory, measures)[0]) if results else (lambda: logged),

@@ -44,22 +44,6 @@ def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
     return content
 
 
-def read_end(path: Path, size: int = 2**16) -> str:
-    """Return the last `size` bytes of a file as text, which need not be valid.
-
-    Raises:
-        UserError: the path is not that of a regular file, or the file cannot be read.
-    """
-    if fault := find_fault(path):  # a pipe or a device, from which reading may never end
-        raise UserError(f"{path}: {fault}")
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - size))
-            return file.read(size).decode(errors="replace")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
-
-
 def read_text(path: Path, largest: int = LARGEST) -> str:
     """Return the content of a text file.
 

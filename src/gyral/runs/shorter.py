@@ -8,12 +8,9 @@ from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 
-from gyral.config.plain import as_config, plain_values
-from gyral.config.roles import add_defaults, first_difference, identity_of
 from gyral.core.errors import UserError
 from gyral.core.files import copy_folder, remove
 from gyral.core.ranks import launched
-from gyral.runs.data_files import with_saved_paths
 from gyral.runs.directory import (
     BUDGET,
     CONFIG,
@@ -27,7 +24,7 @@ from gyral.runs.directory import (
     check_links,
     read_saved_run,
 )
-from gyral.runs.opening import lengthened, with_saved_interval
+from gyral.runs.opening import as_saved, difference_of, lengthened
 from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE
 from gyral.runs.summary import relative_path
 
@@ -78,17 +75,14 @@ def find_shorter(run: Run) -> tuple[Run, Run] | None:
         try:
             check_links(directory, "hydra.sweep.dir")
             shorter = read_saved_run(directory)
-            config = with_saved_interval(shorter.config, run.config.copy(), directory)
-            config = as_config(with_saved_paths(plain_values(shorter.config), plain_values(config)))
+            config = as_saved(shorter, run.config)
             is_shorter = lengthened(shorter, steps) is not shorter
             shorter.check_data()
         except UserError:  # it cannot be continued
             continue
-        before, wanted = plain_values(shorter.config), plain_values(config)
-        saved = identity_of(add_defaults(before, wanted))
-        if is_shorter and first_difference({**saved, BUDGET: steps}, identity_of(wanted)) is None:
+        if is_shorter and difference_of(shorter, config, **{BUDGET: steps}) is None:
             longer = replace(run, config=config, checkpoint=run.directory / LAST_CHECKPOINT)
-            found[before["trainer"]["max_steps"]] = shorter, longer
+            found[shorter.config.trainer.max_steps] = shorter, longer
     return found[max(found)] if found else None
 
 

@@ -169,21 +169,6 @@ def _make_optimization(config: DictConfig) -> tuple[OptimizerFactory, Any]:
     Raises:
         OptionError: an option that is unknown, of the wrong type or not allowed.
     """
-    optimizer, trial = _make_optimizer(config)
-    scheduler = make(config, "scheduler")
-    if scheduler is not None:
-        with located(config, "scheduler"):
-            schedule = scheduler(trial)
-        _check_made(schedule, torch.optim.lr_scheduler.LRScheduler, config, "scheduler")
-    return optimizer, scheduler
-
-
-def _make_optimizer(config: DictConfig) -> tuple[OptimizerFactory, Optimizer]:
-    """Return the factory of the optimizer, and an optimizer that it made.
-
-    Raises:
-        OptionError: an option that is unknown, of the wrong type or not allowed.
-    """
     section = config.copy()
     groups = {}
     with open_dict(section):
@@ -196,7 +181,12 @@ def _make_optimizer(config: DictConfig) -> tuple[OptimizerFactory, Optimizer]:
     with located(config, "optimizer"):
         trial = factory([torch.nn.Parameter(torch.zeros(1))]) if callable(factory) else factory
     _check_made(trial, Optimizer, config, "optimizer")
-    return GroupedOptimizer(factory, **groups), trial
+    scheduler = make(config, "scheduler")
+    if scheduler is not None:
+        with located(config, "scheduler"):
+            schedule = scheduler(trial)
+        _check_made(schedule, torch.optim.lr_scheduler.LRScheduler, config, "scheduler")
+    return GroupedOptimizer(factory, **groups), scheduler
 
 
 def task_class(run: Run) -> type[Task]:

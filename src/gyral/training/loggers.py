@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from inspect import Parameter
 from pathlib import Path
@@ -222,17 +222,17 @@ def open_loggers(run: Run, resumed_at: int) -> Iterator[list[Any]]:
         run: the run that is logged.
         resumed_at: number of optimizer steps of the checkpoint from which the run resumes, 0 for a new run.
     """
-    loggers: list[Any] = []
-    ending: BaseException | None = None
-    try:
+    with ExitStack() as stack:
         file = MetricsFile(run.directory / METRICS, resumed_at)
-        loggers.append(file)
+        loggers: list[Any] = [file]
         for name in run.config.logger or {}:
             output = SideOutput(f"logger.{name}", f"{METRICS} has all metrics")
             logger = open_logger(run, name, output)
             if logger is None:  # it cannot log, and has said so
                 continue
             loggers.append(logger)
+            if hasattr(logger, "end_run"):
+                stack.push(lambda kind, error, trace, end=logger.end_run: end(error))
             set_beside(logger, vars(logger).get("output", output))
             if hasattr(logger, "log_html") and run.foreign_data():  # the text of a file that somebody else has named
                 logger.log_html = lambda *_, **__: None
@@ -240,13 +240,6 @@ def open_loggers(run: Run, resumed_at: int) -> Iterator[list[Any]]:
                 logger.follow(file.rows, file.earlier)
             logger.log_hyperparams(plain_values(run.config))
         yield loggers
-    except BaseException as error:
-        ending = error
-        raise
-    finally:
-        for logger in loggers:
-            if hasattr(logger, "end_run"):
-                logger.end_run(ending)
 
 
 def open_logger(run: Run, name: str, output: SideOutput) -> Any:

@@ -230,8 +230,9 @@ def start(run: Run, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Ru
         opentelemetry_proxy.disable()  # wandb's statistics of its own use delay the end of a program without a server
     reason, experiment, session, options = "", None, None, dict(given)
     try:
-        session = _session()
-        options = {name: value for name, value in defaults.items() if not _is_set(name, session)} | dict(given)
+        session = within(INIT_TIMEOUT, user_settings)  # this starts the process wandb-core
+        own = {name: {name, f"run_{name}", f"root_{name}"} & session.model_fields_set for name in defaults}
+        options = {name: value for name, value in defaults.items() if not own[name]} | dict(given)
         if run.is_saved and not _may_log_to(options.get("entity"), session):
             entity = options["entity"]
             fault = f"the configuration of the run names {entity}, of which you are not a member"
@@ -247,7 +248,7 @@ def start(run: Run, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Ru
     if experiment is None and session is not None:
         end_process()  # it still holds the run that could not be started
         with suppress(Exception):
-            experiment = _init(run, options, _session(), "offline")
+            experiment = _init(run, options, within(INIT_TIMEOUT, user_settings), "offline")
     if experiment is None:
         log.warning("%s: %s; this run is logged to metrics.csv alone", NAME, reason)
         return None
@@ -262,11 +263,6 @@ def start(run: Run, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Ru
     return RunLogger(experiment, str(run.directory))
 
 
-def _session() -> Any:
-    """Return the user's settings of W&B, after the process wandb-core has started."""
-    return within(INIT_TIMEOUT, user_settings)
-
-
 def _may_log_to(entity: str | None, session: Any) -> bool:
     """Return whether a saved configuration may name the entity to which its run is logged.
 
@@ -276,11 +272,6 @@ def _may_log_to(entity: str | None, session: Any) -> bool:
     if entity is None or entity == session.entity or session.mode in KEYLESS or not has_wandb_key(session):
         return True
     return entity in within(INIT_TIMEOUT, own_entities)
-
-
-def _is_set(option: str, session: Any) -> bool:
-    """Return whether the user's settings have an option of `wandb.init`."""
-    return bool({option, f"run_{option}", f"root_{option}"} & session.model_fields_set)
 
 
 def _init(run: Run, options: Mapping[str, Any], session: Any, mode: str | None = None) -> Any:

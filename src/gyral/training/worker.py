@@ -19,7 +19,6 @@ from omegaconf import DictConfig
 from pytorch_lightning import Trainer
 
 from gyral.config import own_modules
-from gyral.config.plain import as_config
 from gyral.core.errors import OptionError
 from gyral.core.signals import Interrupted, stop
 from gyral.core.streams import escape_streams
@@ -30,11 +29,11 @@ from gyral.runs.directory import (
     find_checkpoint,
     load_run,
     read_results,
+    read_saved_run,
     resolve,
     with_data_at,
 )
-from gyral.runs.opening import moved_data, with_saved_interval
-from gyral.runs.saved_files import read_config
+from gyral.runs.opening import as_saved, moved_data
 from gyral.training import build, loop
 from gyral.training.ddp.peers import FINISHED, READY, TICK, StoppedClock, peer_processes
 from gyral.training.ddp.strategy import ClusterEnvironment
@@ -110,7 +109,7 @@ def join(config: DictConfig, group: "Group") -> dict[str, Any]:
             config = with_data_at(load_run(directory, config.get("trust"), "resume"), moved_data()).config
         wanted = resolve(config)
         if config.resume is None and (directory / CONFIG).is_file():
-            wanted = with_saved_interval(as_config(read_config(directory / CONFIG)), wanted, directory)
+            wanted = as_saved(read_saved_run(directory), wanted)
         run = Run(directory, group.configured(wanted), checkpoint=find_checkpoint(directory))
         trainer, task = _build(run, scratch, group.environment)
         with peer_processes(trainer, run, group):
