@@ -52,7 +52,7 @@ class Durations:
         self._unknown = 0  # number of jobs to come whose overrides are not known yet
         self._trained = 0  # number of jobs that have finished
         self._begun: dict[Words, float] = {}
-        self._taken: dict[Words, list[float]] = defaultdict(list)  # seconds of finished jobs by kind
+        self._taken: dict[Words, list[float]] = {}  # seconds of finished jobs by kind
 
     def measure(
         self,
@@ -119,15 +119,14 @@ class Durations:
         with suppress(UserError, OSError, TypeError, ValueError):  # an estimate is worth no error
             started = datetime.fromisoformat(read_provenance(directory)["started"]).timestamp()
             if started >= begun - 1:  # else it was resumed: how long the whole takes is not known
-                # jobs of a cluster wait in its queue
-                self._taken[kind_of(job)].append(time.time() - (started if self.at_once is None else begun))
-        seconds = self.remaining()
+                seconds = time.time() - (started if self.at_once is None else begun)  # jobs wait in a cluster's queue
+                self._taken[kind_of(job)] = [*self._taken.get(kind_of(job), ()), seconds]
+        left, remaining = len(self._left) + self._unknown, self.remaining()
         is_due = self._trained & (self._trained - 1) == 0  # after 1, 2, 4, 8, … jobs
-        if seconds is None or seconds < LONG or not is_due:
+        if remaining is None or remaining < LONG or not is_due:
             return None
-        left = len(self._left) + self._unknown
         named = "other job takes" if left == 1 else f"other {left} jobs take"
-        return f"The {named} {self._describe_seconds(seconds, left)}"
+        return f"The {named} {self._describe_seconds(remaining, left)}"
 
     def remaining(self) -> float | None:
         """Return about how many seconds the jobs take that have not ended, None if it is not known."""
