@@ -78,14 +78,11 @@ def print_next_commands(
     if predicts:
         commands["predict for your own inputs"] = [*program("predict"), *words, f"data=new{_suffix(run)}"]
     if overrides is not None:
-        given = [override for override in overrides if not override.startswith(("seed=", "model="))]
-        if any(override.lstrip("+~").startswith(("model.", "cell@", "experiment=")) for override in given):
-            given = [override for override in overrides if not override.startswith("seed=")]  # they fit this model only
-        elif "cell" in run.config.model:
+        given = [override for override in overrides if not override.startswith("seed=")]
+        fits_this_model = any(word.lstrip("+~").startswith(("model.", "cell@", "experiment=")) for word in given)
+        if "cell" in run.config.model and not fits_this_model:
             other = next(name for name in COMPARED if name != model)
-            given.insert(0, f"model={model},{other}")
-        else:
-            given = [override for override in overrides if not override.startswith("seed=")]
+            given = [f"model={model},{other}", *(word for word in given if not word.startswith("model="))]
         commands["compare over three seeds"] = [*program("train"), "-m", *given, SEEDS]
     if (steps := _doubled_steps(run)) is not None:
         longer = [f"resume={relative_path(run.directory)}", f"{BUDGET}={steps}"]

@@ -36,8 +36,9 @@ class Reporter:
         study = optuna.load_study(
             study_name=name, storage=storage, pruner=instantiate_optuna(sweeper.pruner, "hydra.sweeper.pruner")
         )
-        self.trial = optuna.trial.Trial(study, trial_id(storage, name, config.job.num))
-        self.reported = set(trial_of(study, config.job.num).intermediate_values)
+        own = trial_of(study, config.job.num)
+        self.trial = optuna.trial.Trial(study, own._trial_id)
+        self.reported = set(own.intermediate_values)
 
     def should_prune(self, step: int, value: float) -> bool:
         """Report a value, and return whether the pruner prunes the trial."""
@@ -55,12 +56,6 @@ def reporter() -> Reporter | None:
     if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
         return None
     return Reporter() if "n_trials" in (HydraConfig.get().sweeper or {}) else None
-
-
-def trial_id(storage: Any, study: str, number: int) -> int:
-    """Return the id in a storage of a trial of a study."""
-    found: int = storage.get_trial_id_from_study_id_trial_number(storage.get_study_id_from_name(study), number)
-    return found
 
 
 def trial_of(study: Any, number: int) -> Any:

@@ -32,7 +32,7 @@ from gyral.core.locks import lock_file
 from gyral.core.measures import Measure, percent, printed
 from gyral.runs.directory import resolve
 from gyral.runs.measures import read_measures
-from gyral.runs.trial import PRUNED, instantiate_optuna, open_storage, quiet_optuna, trial_id, trial_of
+from gyral.runs.trial import PRUNED, instantiate_optuna, open_storage, quiet_optuna, trial_of
 from gyral.sweeps import cma_states, larger_space
 from gyral.sweeps.grid import BaseSweeper, values_of
 from gyral.sweeps.launchers.base import FinishedJob
@@ -210,7 +210,7 @@ class Tune(BaseSweeper):
                     total = self.count_left(study, distributions)
                 for finished in self.run_jobs(jobs(), total, fixed, raises=False):
                     with storage_errors(self.storage):
-                        report_end(study, self.opened, finished)
+                        report_end(study, finished)
                         self.owned.end(finished.job.number)
                 if not self.wait_for_others(study, distributions):
                     return
@@ -323,8 +323,8 @@ def only_failures(study: Any) -> bool:
     return len(ended) >= MAX_INITIAL_FAILURES and all(trial.state == TrialState.FAIL for trial in ended)
 
 
-def report_end(study: Any, storage: Any, finished: FinishedJob) -> None:
-    """Report to Optuna how a trial of a study in a storage ended."""
+def report_end(study: Any, finished: FinishedJob) -> None:
+    """Report to Optuna how a trial of a study ended."""
     from optuna.trial import TrialState
 
     number, value = finished.job.number, finished.value
@@ -336,7 +336,7 @@ def report_end(study: Any, storage: Any, finished: FinishedJob) -> None:
     if trial.state.is_finished():
         log.warning("Another search has run trial %d, too; its result counts", number)
     elif reason:
-        storage.set_trial_user_attr(trial_id(storage, study.study_name, number), REASON, reason)
+        study._storage.set_trial_user_attr(trial._trial_id, REASON, reason)
         study.tell(number, state=TrialState.FAIL)
     elif trial.user_attrs.get(PRUNED):
         study.tell(number, state=TrialState.PRUNED)

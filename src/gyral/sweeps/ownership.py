@@ -23,7 +23,7 @@ from gyral.core.files import write_atomically
 from gyral.core.inputs import read_text
 from gyral.core.locks import lock_file
 from gyral.runs.directory import LOCK
-from gyral.runs.trial import trial_id
+from gyral.runs.trial import trial_of
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,6 @@ class Ownership:
 
     Attributes:
         id: the number of this search, the same in each start.
-        is_alone: whether no other search has used the study.
     """
 
     def __init__(self, study: Any, storage: Any, directory: Path) -> None:
@@ -53,9 +52,10 @@ class Ownership:
         self._ids: dict[int, int] = {}  # of the trials that this search runs, by number
         self._seen: dict[int, tuple[Any, float]] = {}  # last sign of life of other trials, and since when
         study.set_user_attr(f"{MARK} {self.mark['id']}", self.mark["directory"])
-        self.is_alone = self._is_alone()
 
-    def _is_alone(self) -> bool:
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other search has used the study."""
         return sum(name.startswith(f"{MARK} ") for name in self.study.user_attrs) == 1
 
     @contextmanager
@@ -110,13 +110,13 @@ class Ownership:
 
         # in this order: a search that starts now marks the study before it takes its first trial
         running = self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
-        is_alone = self._is_alone()
+        is_alone = self.is_alone
         for trial in running:
             if trial.number in self._ids or not belongs(trial):
                 continue
             mark = trial.user_attrs.get(MARK)
-            is_own = is_alone if mark is None else _is_of(mark, self.mark)  # earlier versions have set no mark
-            if is_own:
+            # between a search's taking a trial and marking it, the trial has no mark
+            if is_alone if mark is None else isinstance(mark, dict) and self.mark.items() <= mark.items():
                 self.give_up(trial.number)
             elif self._is_silent(trial) and not is_in_use(trial) and self._is_unchanged(trial):
                 log.info("The search of trial %d has ended; the trial is continued", trial.number)
@@ -134,11 +134,7 @@ class Ownership:
         return bool(current.state == trial.state and current.user_attrs.get(MARK) == trial.user_attrs.get(MARK))
 
     def _id_of(self, number: int) -> int:
-        return trial_id(self.storage, self.study.study_name, number)
-
-
-def _is_of(mark: Any, search: dict[str, str]) -> bool:
-    return isinstance(mark, dict) and search.items() <= mark.items()
+        return int(trial_of(self.study, number)._trial_id)
 
 
 def directory_of(trial: Any) -> Path | None:

@@ -8,7 +8,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep, Override
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from gyral.config.composition import compose_with_hydra
 from gyral.config.groups import CONFIG_PATH, load_choice
@@ -68,7 +68,8 @@ def definition(name: str, words: Sequence[str] = ()) -> str:
         name, title = f"{name}_{task}", f"A search over options of model={model} on task={task}"
         method = {"method": "bayes"}
     fixed = given if searches else axes | given
-    method["metric"] = _metric([f"{key}={_first(override)}" for key, override in fixed.items()])
+    task_node = compose_with_hydra([f"{key}={values_of(override)[0]}" for key, override in fixed.items()]).task
+    method["metric"] = {"name": task_node.monitor, "goal": GOALS[task_node.mode]}
     if searches:
         method["early_terminate"] = {"type": "hyperband", "min_iter": 2, "eta": 3}  # of validations
     parameters = {key: _fixed(override) for key, override in given.items()}
@@ -78,16 +79,6 @@ def definition(name: str, words: Sequence[str] = ()) -> str:
 
 def _parse(word: str) -> Override:
     return OverridesParser.create().parse_override(word)
-
-
-def _first(override: Override) -> str:
-    return values_of(override)[0]
-
-
-def _metric(overrides: list[str]) -> dict[str, str]:
-    """Return the monitored metric of the configuration that overrides give."""
-    task: DictConfig = compose_with_hydra(overrides).task
-    return {"name": task.monitor, "goal": GOALS[task.mode]}
 
 
 def _values(override: Override) -> list[Any]:

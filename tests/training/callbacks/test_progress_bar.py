@@ -50,7 +50,6 @@ def test_the_line_is_updated_by_the_clock_and_at_the_last_step(monkeypatch: pyte
     assert updated_steps(monkeypatch, 0.125) == [1, 5, 9, 10]
     assert updated_steps(monkeypatch, 0.125, seconds=0.25) == [1, 3, 5, 7, 9, 10]
     assert updated_steps(monkeypatch, 20.0) == list(range(1, 11))
-    assert updated_steps(monkeypatch, 0.001, seconds=0, refresh_rate=5) == [5, 10]
 
 
 def test_the_time_left_has_the_validations_and_the_final_test(
@@ -79,10 +78,10 @@ def test_the_time_left_has_the_validations_and_the_final_test(
     assert ends == [", 1:48 left", ", 1:16 left", ""]
 
 
-@pytest.mark.parametrize("options", [{"seconds": -1}, {"seconds": "x"}, {"refresh_rate": 0}])
-def test_the_update_interval_is_checked(options: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match=next(iter(options))):
-        ProgressBar(**options)
+@pytest.mark.parametrize("seconds", [-1, "x"])
+def test_the_update_interval_is_checked(seconds: Any) -> None:
+    with pytest.raises(OptionError, match="seconds"):
+        ProgressBar(seconds)
 
 
 def test_outside_a_terminal_each_validation_is_one_line(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import ProgressBar as LightningProgressBar
 
-from gyral.core.checks import check_integer, check_real
+from gyral.core.checks import check_real
 from gyral.core.measures import main_measure, printed
 from gyral.core.pace import count_validations
 from gyral.core.progress import PROGRESS, format_seconds, line
@@ -24,13 +24,11 @@ class ProgressBar(LightningProgressBar):
 
     Args:
         seconds: minimum time between two updates of the line, ≥ 0.
-        refresh_rate: minimum number of steps between two updates, ≥ 1.
     """
 
-    def __init__(self, seconds: float = 0.5, refresh_rate: int = 1) -> None:
+    def __init__(self, seconds: float = 0.5) -> None:
         super().__init__()
         self.seconds = check_real("seconds", seconds, minimum=0)
-        self.refresh_rate = check_integer("refresh_rate", refresh_rate)
         self._last_update = -math.inf
         self._started, self._first_step = 0.0, 0
         self._validating, self._validated = 0.0, 0  # seconds of validations, and batches
@@ -48,8 +46,7 @@ class ProgressBar(LightningProgressBar):
 
     def on_train_batch_end(self, trainer: Trainer, task: Any, outputs: Any, batch: Any, index: int) -> None:
         now, step = time.monotonic(), trainer.global_step
-        is_due = now - self._last_update >= self.seconds and step % self.refresh_rate == 0
-        if is_due or step == trainer.max_steps:
+        if now - self._last_update >= self.seconds or step == trainer.max_steps:
             self._last_update = now
             values = self._values(trainer, task)
             values.pop("val loss", None)  # or the line would not fit into 80 columns

@@ -8,10 +8,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from multiprocessing.connection import Pipe, wait
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
 from pytorch_lightning import Trainer
@@ -44,16 +44,8 @@ class ProcessError(RuntimeError):
             self.add_note(trace)
 
 
-class LaunchedProcesses(Protocol):
-    """The processes that a launcher has started; `gyral.training.ddp.group.Group` describes the methods."""
-
-    def start(self) -> None: ...
-
-    def reporting(self) -> AbstractContextManager[None]: ...
-
-
 @contextmanager
-def peer_processes(trainer: Trainer, run: Run, group: LaunchedProcesses | None = None) -> Iterator[None]:
+def peer_processes(trainer: Trainer, run: Run, group: Any = None) -> Iterator[None]:
     """Let the other processes of a run execute the body, too. Start those of this node that no launcher has started.
 
     The processes that were started have ended when the context exits, however the body ends.
@@ -61,7 +53,7 @@ def peer_processes(trainer: Trainer, run: Run, group: LaunchedProcesses | None =
     Args:
         trainer: the trainer of this process.
         run: the run.
-        group: the processes that a launcher has started, if it has.
+        group: the processes that a launcher has started, a `gyral.training.ddp.group.Group`, if it has.
 
     Raises:
         ProcessError: another process failed.
