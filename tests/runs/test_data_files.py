@@ -11,12 +11,13 @@ import torch
 from omegaconf import OmegaConf
 
 from gyral import load
+from gyral.config.plain import as_config
 from gyral.core import digests as data_digests
 from gyral.core.digests import digest_of
 from gyral.core.errors import OptionError
 from gyral.runs import data_files
 from gyral.runs.data_files import files_of
-from gyral.runs.directory import load_run
+from gyral.runs.directory import Run, load_run
 from tests.helpers.running import SMALL_TEXT, compose_choices, invoke, train
 from tests.training.test_longer_runs import RUN
 
@@ -66,25 +67,31 @@ def test_every_option_that_names_data_has_a_path_and_a_digest(
     OmegaConf.update(config, f"task.{option}", value)
     values: Any = OmegaConf.to_container(config, resolve=False)
     data_files.make_paths_absolute(values)
-    owner, name = data_files._owner(values, f"task.{option}")
+    owner, name = data_files.owner_of(values, f"task.{option}")
     assert owner is not None
     expected = [str(tmp_path / each) for each in (value if isinstance(value, list) else [value])]
     assert owner[name] == (expected if isinstance(value, list) else expected[0])
 
     saved = data_files.digests(values)
     assert list(saved) == [f"task.{option}"]
-    data_files.check_digests(values, saved, Path("run"))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "provenance.json").write_text(json.dumps({"data": saved}))
+
+    def check() -> None:
+        Run(tmp_path / "run", as_config(values)).check_data()
+
+    check()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     make(value, "two")
-    data_files.check_digests(values, saved, Path("run"))  # of the former folder
+    check()  # of the former folder
     owner[name] = value
     with pytest.raises(
-        OptionError, match=rf"^task\.{option}=.* run in run, whose SHA-256 is {saved[f'task.{option}'][:16]}"
+        OptionError, match=rf"^task\.{option}=.* run in .*, whose SHA-256 is {saved[f'task.{option}'][:16]}"
     ):
-        data_files.check_digests(values, saved, Path("run"))
+        check()
     make(value, "one")
-    data_files.check_digests(values, saved, Path("run"))  # a copy of the data
+    check()  # a copy of the data
 
 
 def test_the_digest_of_a_file_is_its_sha_256_and_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,6 @@ import yaml  # type: ignore[import-untyped]
 from hydra.utils import get_object
 
 from gyral.config.plain import Loader
-from gyral.config.resolvers import data_dir
 from gyral.config.roles import DATA_DIR
 from gyral.core.errors import OptionError
 from gyral.core.inputs import find_fault, path_of
@@ -93,7 +92,7 @@ def _has_path(hint: Any) -> bool:
     return hint is Path or any(map(_has_path, get_args(hint)))
 
 
-def _owner(values: Mapping[str, Any], key: str) -> tuple[dict[str, Any] | None, str]:
+def owner_of(values: Mapping[str, Any], key: str) -> tuple[dict[str, Any] | None, str]:
     """Return the section that has an option, None if there is none, and the name of the option in it."""
     *sections, name = key.split(".")
     owner: Any = values
@@ -105,7 +104,7 @@ def _owner(values: Mapping[str, Any], key: str) -> tuple[dict[str, Any] | None, 
 def make_paths_absolute(values: dict[str, Any]) -> dict[str, Any]:
     """Make the paths of the options of a configuration that name data absolute; return the configuration."""
     for key, value in data_options(values).items():
-        owner, name = _owner(values, key)
+        owner, name = owner_of(values, key)
         assert owner is not None, "it was found there"
         owner[name] = absolute(value)
     return values
@@ -123,7 +122,7 @@ def with_saved_paths(saved: Any, wanted: Any) -> Any:
 
 def digests(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the digests of the data of a configuration by the keys of the options that name them."""
-    found = {key: _content(key, value) for key, value in data_options(values).items()}
+    found = {key: content_of(key, value) for key, value in data_options(values).items()}
     if not found:
         return {}
     from gyral.core.digests import digest_of  # now: most runs have no files
@@ -131,73 +130,20 @@ def digests(values: Mapping[str, Any]) -> dict[str, str]:
     return {key: digest_of(content) for key, content in found.items() if content}
 
 
-def _content(key: str, value: Any) -> list[tuple[str, Path]]:
+def has_digest(content: list[tuple[str, Path]], digest: str) -> bool:
+    """Return whether there are files, and their digest is this one."""
+    if not content:
+        return False
+    from gyral.core.digests import digest_of  # now: most runs have no files
+
+    return digest_of(content) == digest
+
+
+def content_of(key: str, value: Any) -> list[tuple[str, Path]]:
     """Return the files that an option names; of another run, the checkpoint with its weights."""
     if key != WEIGHTS:
         return files_of(value)
     return next((found for name in CHECKPOINTS if (found := files_of(Path(str(value)) / name))), [])
-
-
-def check_digests(values: Mapping[str, Any], saved: Mapping[str, str], directory: Path, starts: bool = False) -> None:
-    """Check that the data that a configuration names are those of a run.
-
-    Args:
-        values: the configuration of the run.
-        saved: the digests of the data of the run; none for a run of an earlier version.
-        directory: the run directory.
-        starts: whether the run starts, and takes the weights of another run if the configuration says so.
-
-    Raises:
-        OptionError: an option names other data, or no file.
-    """
-    for key, digest in saved.items():
-        owner, name = _owner(values, key)
-        if owner is None or owner[name] is None or (key == WEIGHTS and not starts):
-            continue
-        content = _content(key, owner[name])
-        from gyral.core.digests import digest_of  # now: most runs have no files
-
-        if content and digest_of(content) == digest:
-            continue
-        own = f"the data of the run in {directory}, whose SHA-256 is {digest[:16]}…"
-        fault = f"has another content than {own}" if content else f"does not exist; it has {own}"
-        raise OptionError(key, owner[name], f"{fault}; name their place by {key}=<path>")
-
-
-def absent_data(values: Mapping[str, Any], saved: Mapping[str, str]) -> list[str]:
-    """Return the keys of the options of a configuration whose data do not exist, among those with a digest."""
-    owners = {key: _owner(values, key) for key in saved if key != WEIGHTS}
-    return [key for key, (owner, name) in owners.items() if owner and owner[name] and not _content(key, owner[name])]
-
-
-def has_other_content(place: str, digest: str) -> bool:
-    """Return whether a path is that of existing data with another digest."""
-    from gyral.core.digests import digest_of
-
-    content = files_of(place)
-    return bool(content) and digest_of(content) != digest
-
-
-def foreign_options(values: Mapping[str, Any], saved: Mapping[str, str], directory: Path) -> dict[str, Any]:
-    """Return the options of a saved configuration that name data which whoever saved it need not have had, by key.
-
-    A run has digests of its data, so that its author had them. Without a digest, data in the run directory, in the data
-    directory and below the working directory count as those of the run. The home directory is not a working directory:
-    everything is below it.
-
-    Args:
-        values: the configuration of the run.
-        saved: the digests of the data of the run.
-        directory: the run directory.
-    """
-    here, home = Path.cwd(), Path(os.path.expanduser("~")).resolve()
-    places = [directory.resolve(), Path(data_dir()).resolve(), *(() if home.is_relative_to(here) else (here,))]
-    return {
-        key: value
-        for key, value in data_options(values).items()
-        if key not in saved
-        and not all(any(file.resolve().is_relative_to(place) for place in places) for _, file in files_of(value))
-    }
 
 
 def relocate(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
@@ -211,7 +157,7 @@ def relocate(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
         OptionError: an option that names no data of the run.
     """
     for key, text in given.items():
-        owner, name = _owner(values, key)
+        owner, name = owner_of(values, key)
         target = None if owner is None or not owner[name] else owner.get("_target_")
         parameters = {} if target is None else parameters_of(get_object(target)) or {}
         if owner is None or not is_data(name, parameters.get(name)):

@@ -11,18 +11,13 @@ from typing import Any
 from omegaconf import DictConfig
 
 from gyral.config.plain import as_config, plain_values
+from gyral.config.resolvers import data_dir
 from gyral.config.trust import check_names
 from gyral.core.errors import OptionError, UserError
 from gyral.core.files import to_json, write_atomically
 from gyral.core.inputs import find_fault
 from gyral.core.measures import LARGEST
-from gyral.runs.data_files import (
-    absent_data,
-    check_digests,
-    foreign_options,
-    has_other_content,
-    relocate,
-)
+from gyral.runs.data_files import WEIGHTS, content_of, data_options, files_of, has_digest, owner_of, relocate
 from gyral.runs.measures import FILE as MEASURES
 from gyral.runs.provenance import OVERRIDES, PROVENANCE, read_provenance
 from gyral.runs.saved_files import read_config, read_json
@@ -88,25 +83,47 @@ class Run:
         Raises:
             OptionError: an option names other data, or no file.
         """
-        check_digests(plain_values(self.config), self._digests(), self.directory, starts=self.checkpoint is None)
+        values = plain_values(self.config)
+        for key, digest in self._digests().items():
+            owner, name = owner_of(values, key)
+            # a run that has started needs the weights of another run no longer
+            if owner is None or owner[name] is None or (key == WEIGHTS and self.checkpoint is not None):
+                continue
+            if not has_digest(content := content_of(key, owner[name]), digest):
+                own = f"the data of the run in {self.directory}, whose SHA-256 is {digest[:16]}…"
+                fault = f"has another content than {own}" if content else f"does not exist; it has {own}"
+                raise OptionError(key, owner[name], f"{fault}; name their place by {key}=<path>")
         for key, value in self.foreign_data().items():
             said = f"named by the configuration in {self.directory}, not by you; its text is not logged"
             log.warning("%s=%s: %s", key, value, said)
 
     def foreign_data(self) -> dict[str, Any]:
-        """Return the options that name data which the author of a saved run need not have had, by key."""
+        """Return the options that name data which the author of a saved run need not have had, by key.
+
+        A run has digests of its data, so that its author had them. Without a digest, data in the run directory, in the
+        data directory and below the working directory count as those of the run. The home directory is not a working
+        directory: everything is below it.
+        """
         if not self.is_saved:
             return {}
-        found = foreign_options(plain_values(self.config), self._digests(), self.directory)
-        return {key: value for key, value in found.items() if key not in self.given}
+        here, home = Path.cwd(), Path(os.path.expanduser("~")).resolve()
+        own = [self.directory.resolve(), Path(data_dir()).resolve(), *(() if home.is_relative_to(here) else (here,))]
+        return {
+            key: value
+            for key, value in data_options(plain_values(self.config)).items()
+            if key not in (*self._digests(), *self.given)
+            and not all(any(file.resolve().is_relative_to(place) for place in own) for _, file in files_of(value))
+        }
 
     def has_data(self) -> bool:
         """Return whether the data with which the run has started exist, whatever their contents."""
-        return not absent_data(plain_values(self.config), self._digests())
+        values = plain_values(self.config)
+        owners = {key: owner_of(values, key) for key in self._digests() if key != WEIGHTS}
+        return all(not (owner and owner[name]) or content_of(key, owner[name]) for key, (owner, name) in owners.items())
 
     def has_other_content(self, key: str, place: str) -> bool:
         """Return whether an option of the run's data has a digest, and an existing place has other contents."""
-        return key in self._digests() and has_other_content(place, self._digests()[key])
+        return key in self._digests() and bool(files := files_of(place)) and not has_digest(files, self._digests()[key])
 
     def _digests(self) -> dict[str, str]:
         """Return the digests of the data with which the run has started; a run of an earlier version has none."""
