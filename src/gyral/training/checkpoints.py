@@ -272,7 +272,7 @@ def validate_checkpoint(task: Task, path: Path) -> int:
         OptionError: the file is not a usable checkpoint, or is of other data, or names or shapes of weights differ.
     """
     checkpoint = load_checkpoint(path)
-    with _named_form(path):
+    with named_contents(path):
         check_number("global_step", checkpoint["global_step"], 0)
         check_form("substitutes", checkpoint.get("substitutes", {}), task.substitutes())
         for name, value in checkpoint.get("substitutes", {}).items():
@@ -284,7 +284,7 @@ def validate_checkpoint(task: Task, path: Path) -> int:
         )
         reason = f"was trained on other data ({trained}) than the data folder has here ({here})"
         raise OptionError("checkpoint", path, f"{reason}; put the data of the run where its config.yaml has data_dir")
-    with _named_form(path):
+    with named_contents(path):
         saved = {name: tuple(value.shape) for name, value in _weights(checkpoint).items()}
     expected = {name: tuple(value.shape) for name, value in task.state_dict().items()}
     for name in sorted({*saved, *expected}):
@@ -295,22 +295,22 @@ def validate_checkpoint(task: Task, path: Path) -> int:
                 f"is of another model; {name} is {saved.get(name, 'absent')} in the checkpoint and"
                 f" {expected.get(name, 'absent')} in the model",
             )
-    with _named_form(path):
+    with named_contents(path):
         _check_weights(task, checkpoint)
         task.check_checkpoint(checkpoint)
     return int(checkpoint["global_step"])
 
 
 @contextmanager
-def _named_form(path: Path) -> Iterator[None]:
-    """Raise `OptionError` with the name of a checkpoint for an error of its contents, which may be of any type."""
+def named_contents(path: Path | str | None) -> Iterator[None]:
+    """Raise `OptionError` with the name of a checkpoint, if there is one, for an error of its contents of any type."""
     try:
         yield
-    except UserError:
-        raise
     except Exception as error:
+        if not path or isinstance(error, UserError):
+            raise
         kind = "" if isinstance(error, FormError) else f"has other contents than a run writes: {type(error).__name__}: "
-        raise OptionError("checkpoint", path, f"{kind}{one_line(error)}") from None
+        raise OptionError("checkpoint", path, f"{kind}{one_line(error)}") from error
 
 
 def _weights(checkpoint: dict[str, Any]) -> dict[str, Tensor]:
@@ -348,7 +348,7 @@ def load_weights(task: Task, weights: Any) -> None:
         raise OptionError("weights", weights, "must be a run directory")
     path = choose_checkpoint(Path(weights), "best", "weights")
     checkpoint = load_checkpoint(path)
-    with _named_form(path):
+    with named_contents(path):
         task.check_checkpoint(checkpoint)
         weights_of_run = _weights(checkpoint)
     try:
@@ -356,7 +356,7 @@ def load_weights(task: Task, weights: Any) -> None:
     except RuntimeError:
         validate_checkpoint(task, path)  # raises an error that names the first difference
         raise
-    with _named_form(path):
+    with named_contents(path):
         _check_weights(task, checkpoint)
     log.info("Training starts from the weights of %s (step %d)", path, checkpoint["global_step"])
 

@@ -4,8 +4,6 @@ A checkpoint may be whole and still have states that no run has: text in place o
 of another shape, negative counts. Lightning and PyTorch take most of them, and fail later or train with them.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,11 +11,9 @@ from pytorch_lightning import Callback, Trainer
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gyral.core.errors import OptionError, one_line
 from gyral.core.forms import FormError, as_rate, check_form, check_methods, check_number, check_tensor
 from gyral.training.callbacks.checkpoints import Checkpoints
-
-OPTION = "checkpoint"
+from gyral.training.checkpoints import named_contents
 
 
 def guard_restoring(trainer: Trainer) -> None:
@@ -29,10 +25,10 @@ def guard_restoring(trainer: Trainer) -> None:
     connector: Any = trainer._checkpoint_connector
     restore_model, restore_training = connector._restore_modules_and_callbacks, connector.restore_training_state
 
-    def restore_modules_and_callbacks(*arguments: Any, **options: Any) -> None:
+    def restore_modules_and_callbacks(path: Any = None, *arguments: Any, **options: Any) -> None:
         fresh = {callback.state_key: callback.state_dict() for callback in trainer.callbacks if _has_form(callback)}
-        with named(connector):
-            restore_model(*arguments, **options)
+        with named_contents(path):
+            restore_model(path, *arguments, **options)
             # in a test after training, the states are not fresh
             saved = connector._loaded_checkpoint.get("callbacks", {}) if trainer.state.fn == "fit" else {}
             for key in fresh.keys() & saved.keys():
@@ -40,7 +36,7 @@ def guard_restoring(trainer: Trainer) -> None:
 
     def restore_training_state() -> None:
         checkpoint = connector._loaded_checkpoint
-        with named(connector):
+        with named_contents(connector._ckpt_path):
             if not checkpoint or trainer.state.fn != "fit":
                 return restore_training()
             _check_loops(checkpoint, trainer)
@@ -56,18 +52,6 @@ def guard_restoring(trainer: Trainer) -> None:
 
     connector._restore_modules_and_callbacks = restore_modules_and_callbacks
     connector.restore_training_state = restore_training_state
-
-
-@contextmanager
-def named(connector: Any) -> Iterator[None]:
-    """Name the checkpoint that a trainer restores in errors."""
-    try:
-        yield
-    except Exception as error:
-        if not connector._ckpt_path or (isinstance(error, OptionError) and error.option == OPTION):
-            raise
-        kind = "" if isinstance(error, FormError | OptionError) else f"{type(error).__name__}: "
-        raise OptionError(OPTION, connector._ckpt_path, f"cannot be restored: {kind}{one_line(error)}") from error
 
 
 def _has_form(callback: Callback) -> bool:

@@ -55,7 +55,6 @@ class Checkpoints(Checkpoint):
         self.best_score: float | None = None
         self._saved_step = 0
         self._random_states: list[dict[str, Any]] = []
-        self._stopping = False
         self._had_kernels: bool | None = None  # in the run that is resumed
 
     def state_dict(self) -> dict[str, Any]:
@@ -147,15 +146,12 @@ class Checkpoints(Checkpoint):
         if collectives.any_process(stop.asked):
             raise Interrupted
 
-    def _is_due(self, trainer: Trainer) -> bool:
-        # the signal may reach any of the processes; all of them stop after the same step
-        self._stopping = collectives.any_process(stop.asked)
-        return self._stopping or trainer.global_step % self.every == 0 or training_ends(trainer)
-
     def _save_if_due(self, trainer: Trainer) -> None:
-        if self._is_due(trainer):
+        # the signal may reach any of the processes; all of them stop after the same step
+        is_stopping = collectives.any_process(stop.asked)
+        if is_stopping or trainer.global_step % self.every == 0 or training_ends(trainer):
             self._save_last(trainer)
-        if self._stopping:
+        if is_stopping:
             raise Interrupted
 
     def _save_last(self, trainer: Trainer) -> None:
