@@ -34,11 +34,13 @@ from gyral.core.inputs import BoundError, check_members, excerpt
 from gyral.runs.data_files import make_paths_absolute
 from gyral.runs.directory import (
     BEST_CHECKPOINT,
+    CONFIG,
     LAST_CHECKPOINT,
     METRICS,
     PREVIOUS_CHECKPOINT,
     Run,
     check_saved_config,
+    load_run,
     saved_values,
 )
 from gyral.runs.metrics_file import read_rows
@@ -186,7 +188,7 @@ def save_config(task: Task, config: DictConfig) -> None:
 
 
 def read_saved_config(path: Path, trust: Any = None) -> DictConfig:
-    """Return the configuration of a checkpoint.
+    """Return the configuration of a checkpoint; of one of an older version, that of its run directory.
 
     Args:
         path: the checkpoint.
@@ -196,6 +198,9 @@ def read_saved_config(path: Path, trust: Any = None) -> DictConfig:
         UserError: the file is not a checkpoint, or has no configuration, or one that names what is not trusted.
     """
     config = load_checkpoint(path).get(Task.CHECKPOINT_HYPER_PARAMS_KEY)
+    directory = path.absolute().parent.parent
+    if config is None and (directory / CONFIG).is_file():
+        return load_run(directory, trust, "checkpoint").config
     try:
         config = json.loads(json.dumps(config))
     except (TypeError, ValueError, RecursionError):  # a tensor, or a container that contains itself
