@@ -1,6 +1,6 @@
 """Tests on real engines: SLURM, Ray, databases, a stand-in of Weights & Biases. `make test-cluster` runs them.
 
-An engine that is not installed is skipped with its name. What a test starts lies in its temporary folder, listens on
+An engine that is not installed is skipped with its name. What a test starts lies in a temporary folder, listens on
 free ports of this machine, and is ended by its process id.
 """
 

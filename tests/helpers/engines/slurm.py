@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,7 +56,7 @@ SelectTypeParameters=CR_Core
 ReturnToService=2
 SwitchType=switch/none
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/%n
+SlurmdSpoolDir={spool}/%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/%n.pid
 SlurmctldTimeout=10
@@ -142,6 +143,9 @@ def slurm(
     cluster = Slurm(folder, {"SLURM_CONF": str(configuration)})
     variables = {**clean(os.environ), **cluster.environment}
     with contextlib.ExitStack() as stack:
+        # not in the folder: the paths of the Unix sockets there have at most 107 bytes, and SLURM holds a job for ever
+        # whose socket cannot be opened, as "launch failed requeued held"
+        spool = stack.enter_context(tempfile.TemporaryDirectory(prefix="slurm", ignore_cleanup_errors=True))
         stack.callback(kill_processes, configuration)
         accounting = "" if database is None else stack.enter_context(_accounting(folder, host, user, database))
         nodes = [
@@ -154,6 +158,7 @@ def slurm(
                 port=free_port(),
                 user=user,
                 folder=folder,
+                spool=spool,
                 kill_wait=kill_wait,
                 grace_time=grace_time,
                 min_job_age=min_job_age,
