@@ -157,13 +157,13 @@ def test_a_job_that_is_preempted_at_random_moments_loses_no_step(
     with slurm(tmp_path / "engine", kill_wait=15, grace_time=grace_time) as cluster:
         sweep = submit(cluster, *options, "model.cell.lambd=0,1", slow(0.1, until=go_on), **variables)
         for _ in range(times):
-            wait_until(lambda: busy_nodes(cluster) and sweep.runs(), 2 * MINUTE, "a job that runs")
+            wait_until(lambda: busy_nodes(cluster) and sweep.runs(), 5 * MINUTE, "a job that runs")
             # a job that is preempted on one node may continue on the other one, and leave its own without a job
             node = moments.choice(busy_nodes(cluster) or NODES)
             before = [steps(run) for run in sweep.runs()]
             if moments.random() < 0.8:  # else while it starts
                 wait_until(
-                    lambda before=before: any(map(int.__gt__, map(steps, sweep.runs()), before)), 2 * MINUTE, "a step"
+                    lambda before=before: any(map(int.__gt__, map(steps, sweep.runs()), before)), 5 * MINUTE, "a step"
                 )
             time.sleep(moments.uniform(0, 3))
             cluster.wait_for(cluster.preempt(node), "COMPLETED", seconds=2 * MINUTE)
