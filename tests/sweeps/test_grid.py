@@ -197,7 +197,7 @@ def test_a_sweep_by_name_is_narrowed_and_shortened_and_continues_after_ctrl_c(
     assert all(json.loads((directory / "DONE").read_text())["steps"] == 4 for directory in directories)
 
     printed = invoke("sweep=rum_paper_table1", entry="report").out
-    assert "Runs missing: 68, not done: 0." in printed  # with these lengths
+    assert "Runs missing: 8, not done: 0." in printed  # of these rows, with these lengths
     assert "seed 1, 4 steps, at the checkpoints" in printed
 
     # what a paper says and how it is shown is not what a run is: the job's directory takes the row alone, too
