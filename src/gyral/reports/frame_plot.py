@@ -38,7 +38,8 @@ def plot(
     """Return a Matplotlib figure of the numbers that `gyral.list_runs` has returned.
 
     With `x`, each row is a line over the numbers in that column, the mean over seeds with a band of the standard
-    deviation; otherwise, each row is a bar. The lines of the frame can be chosen before: `runs[runs.task == "recall"]`.
+    deviation; otherwise, each row is a bar with its mean and its standard deviation, as `gyral report plot=bars` draws
+    it. The lines of the frame can be chosen before: `runs[runs.task == "recall"]`.
 
         runs = gyral.list_runs("outputs/sweep", options=["optimizer.lr"])
         gyral.plot(runs, x="optimizer.lr", save="rates.pdf")
