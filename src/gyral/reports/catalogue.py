@@ -197,6 +197,8 @@ def find(where: str) -> Path:
     Raises:
         OptionError: The directory of no table does not exist.
     """
+    if len(Path(where).parts) > 1 and Path(where).is_dir():
+        return Path(where)
     names = choices("sweep")
     directory = DIRECTORY / where if where in names else Path(where)
     if where in names or directory.is_dir():

@@ -70,9 +70,7 @@ def collect(
         found, notes = [*found, *further], [*notes, *faults]
     if logs:
         found = [record for record in found if _has_log(record, notes)]
-    is_named = (
-        directory is not None and where in generated_choices("sweep") and directory == catalogue.DIRECTORY / where
-    )
+    is_named = directory == catalogue.DIRECTORY / where and where in generated_choices("sweep")
     if not found and (notes or not is_named):  # a table that has not run yet shows what is published
         several = f"{len(notes)} cannot be read, the first is " if len(notes) > 1 else ""
         broken = f"; {several}{notes[0]}" if notes else ""
