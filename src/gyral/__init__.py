@@ -38,7 +38,9 @@ def __getattr__(name: str) -> Any:
         return sorted(_modules())
     if name not in _modules():
         raise AttributeError(f"module 'gyral' has no attribute '{name}'")
-    globals()[name] = value = getattr(import_module(_modules()[name]), name)
+    from gyral.core.extras import import_framework
+
+    globals()[name] = value = getattr(import_framework(_modules()[name], f"gyral.{name}"), name)
     return value
 
 

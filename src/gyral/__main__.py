@@ -1,7 +1,6 @@
 """The command `gyral`: `gyral train model=rum task=copy` is `python -m gyral.train model=rum task=copy`."""
 
 import contextlib
-import importlib
 import io
 import os
 import re
@@ -9,6 +8,7 @@ import sys
 
 from gyral.core.commands import leave_out_current_directory, print_version
 from gyral.core.errors import UserError, suggest_name
+from gyral.core.extras import import_framework
 from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
 
 COMMANDS = {
@@ -60,7 +60,7 @@ def run_command() -> None:
     elif name == "-sc":
         complete() if any(word.startswith("query=") for word in sys.argv) else ask_hydra("")
     elif name in COMMANDS:
-        module = importlib.import_module(f"gyral.{name}")
+        module = import_framework(f"gyral.{name}", f"gyral {name}")
         sys.argv = [str(module.__file__), *sys.argv[2:]]
         module.main()
     else:
@@ -98,7 +98,7 @@ def offer_words() -> None:
 def ask_hydra(command: str) -> None:
     """Have Hydra answer `-sc` for the options of a command."""
     sys.argv[0] = "gyral"
-    importlib.import_module(f"gyral.{command if command in COMMANDS else 'train'}").main()
+    import_framework(f"gyral.{command if command in COMMANDS else 'train'}", "gyral -sc").main()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from gyral.config.overrides import parse, text
 from gyral.config.words import suggest
 from gyral.core.commands import typed
 from gyral.core.errors import SweepError, UserError, hide_passwords, one_line, printable
+from gyral.core.extras import missing_extra
 from gyral.core.memory import is_out_of_memory
 
 # folders of Python, of installed packages, and of Gyral with the scripts beside it
@@ -49,6 +50,8 @@ def _describe(error: BaseException, options: Sequence[str]) -> str:
     for cause in causes:
         if isinstance(cause, UserError | SweepError):
             return "\\n".join(str(cause).splitlines())  # names in files and names of files may have line breaks
+        if missing := missing_extra(cause):
+            return missing
     if isinstance(error, HydraException | OmegaConfBaseException):
         return _describe_composition(causes)
     if isinstance(error, OSError):

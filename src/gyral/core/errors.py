@@ -81,6 +81,10 @@ class OptionError(UserError, TypeError):
         return type(self), (self.option, self.value, self.reason)  # an exception is pickled with its message alone
 
 
+class MissingPackageError(UserError, ImportError):
+    """A package is not installed. The message names what needs it and the command that installs it."""
+
+
 class InputError(ValueError, TypeError, RuntimeError):
     """A layer was called on tensors that do not fit. The message is one line.
 

@@ -23,7 +23,6 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-import pooch
 import requests
 from tqdm import tqdm  # type: ignore[import-untyped]
 
@@ -150,26 +149,34 @@ def _download(url: str, part: "IO[bytes] | _Part") -> None:
         with open(url2pathname(urlsplit(url).path), "rb") as local:
             return shutil.copyfileobj(local, part)
     start = part.seek(0, os.SEEK_END)
-
-    def begin(response: requests.Response, **_: Any) -> None:
-        if response.status_code == requests.codes.ok:  # the server sends the file from its start
-            part.truncate(0)
-
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
-    # the bar is drawn with control characters; the number of bytes is known later
-    options: dict[str, Any] = {"total": 1, "ncols": 79, "unit": "B", "unit_scale": True, "file": unescaped(sys.stderr)}
-    bar = tqdm(**options) if sys.stderr.isatty() else False
-    get = pooch.HTTPDownloader(bar, BLOCK, headers=headers, hooks={"response": begin}, timeout=TIMEOUT)
     try:
-        get(url, part, None)
-    except requests.HTTPError as error:
-        response: Any = error.response
-        if start and response.status_code == requests.codes.requested_range_not_satisfiable:
-            part.truncate(0)  # the file is not longer than `start`
-            return _download(url, part)
-        raise DownloadError(f"status {response.status_code}, {response.reason}") from error
+        with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
+            if not start or response.status_code != requests.codes.requested_range_not_satisfiable:
+                return _receive(response, part)
     except requests.RequestException as error:
         raise DownloadError(str(_root(error)) or type(error).__name__) from error
+    part.truncate(0)  # the file of the server is not longer than `start`
+    _download(url, part)
+
+
+def _receive(response: requests.Response, part: "IO[bytes] | _Part") -> None:
+    """Append the content of a response to a file, or replace the file if the server sends it from its start.
+
+    Raises:
+        DownloadError: the status of the response is an error.
+    """
+    if not response.ok:
+        raise DownloadError(f"status {response.status_code}, {response.reason}")
+    if response.status_code == requests.codes.ok:
+        part.truncate(0)
+    # the bar is drawn with control characters
+    stream = unescaped(sys.stderr)
+    total = int(response.headers.get("Content-Length", 0)) or None
+    with tqdm(total=total, ncols=79, unit="B", unit_scale=True, file=stream, disable=not sys.stderr.isatty()) as bar:
+        for block in response.iter_content(BLOCK):
+            part.write(block)
+            bar.update(len(block))
 
 
 def _root(error: BaseException) -> BaseException:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gyral.config.groups import generated_choices, warn_skipped
 from gyral.core.errors import UserError, printable
+from gyral.core.extras import import_extra
 from gyral.core.measures import Measure, logged, loss_unit
 from gyral.reports.catalogue import Plan, Sweep, containing, load
 from gyral.reports.measures import with_measures
@@ -250,7 +251,7 @@ def list_runs(directory: str | PathLike[str] = "outputs", options: Sequence[str]
 
 def pandas_frame(records: Sequence[RunRecord], options: Sequence[str] = ()) -> "pandas.DataFrame":
     """Return the numbers of runs that were read, see `list_runs`."""
-    import pandas  # now: see above
+    pandas = import_extra("pandas", "gyral.list_runs", "frames")  # now: see above
 
     found = []
     for line in (line for frame in read_frames(records) for line in frame.lines):

@@ -6,6 +6,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor
 
+from gyral.core.extras import import_extra
+
 # The columns of some rows, in order, by their names: one entry for each row.
 Table: TypeAlias = Mapping[str, Sequence[Any] | np.ndarray]
 # What a predictor is: it yields tables with the same columns and returns the metrics by name, none without targets.
@@ -42,8 +44,7 @@ class Predictions(Iterable[Table]):
 
     def frame(self) -> Any:
         """Return all predictions as one `pandas.DataFrame`; its `attrs["metrics"]` has the metrics, if any."""
-        import pandas as pd
-
+        pd = import_extra("pandas", "predictions.frame()", "frames")
         tables = [pd.DataFrame(dict(table)) for table in self]
         frame = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
         frame.attrs.update({"metrics": self.metrics} if self.metrics else {})

@@ -28,6 +28,8 @@ from gyral.runs.wandb_key import KEYLESS, STEPS, has_wandb_key, own_entities, us
 log = logging.getLogger(__name__)
 
 NAME = "Weights & Biases"
+# older versions start a run anew in its offline log: the last start has to log everything
+RESUMES_OFFLINE = tuple(map(int, wandb.__version__.split(".")[:2])) >= (0, 31)
 STOPPED = 255  # the exit code by which W&B knows a run that was stopped and has not failed
 ROWS = "rows"  # the hidden metric by which a resumed run knows which rows of metrics.csv the server has
 # options of the command line that the name of a run shows besides options of the cell
@@ -100,7 +102,7 @@ class RunLogger(WandbLogger):
     def _received(self, rows: Sequence[Mapping[str, Any]]) -> int:
         """Return how many rows of metrics.csv the server has; offline, where it is unknown, assume all of them."""
         if self.experiment.offline:
-            return len(rows)
+            return len(rows) if RESUMES_OFFLINE else 0
         # The summary may arrive before the history that it summarizes. The history has the lines of the rows, and
         # further ones if a callback of the user logs to W&B.
         names = [[name for name, value in row.items() if value and name != "step"] for row in rows]
@@ -224,7 +226,7 @@ def start(run: Run, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Ru
         The logger of the run, or None if W&B cannot log even offline.
     """
     os.environ.pop("WANDB_SERVICE", None)  # the process of a program that started this one, such as an agent
-    with suppress(ImportError):  # older versions do not have it
+    with suppress(ImportError, AttributeError):  # older versions do not have it
         from wandb.analytics.opentelemetry import opentelemetry_proxy
 
         opentelemetry_proxy.disable()  # wandb's statistics of its own use delay the end of a program without a server

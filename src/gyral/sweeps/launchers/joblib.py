@@ -87,7 +87,8 @@ class Worker:
 def _prepare_worker() -> int:
     """Import what jobs need, and return the id of this process."""
     for module in MODULES:
-        importlib.import_module(module)
+        with contextlib.suppress(ModuleNotFoundError):  # of an extra: a job that needs it says so
+            importlib.import_module(module)
     gc.collect()
     gc.freeze()  # later collections leave out what has been imported, which would take them 0.3 s
     return os.getpid()
