@@ -15,6 +15,7 @@ COMMANDS = {
     "train": "train a model on a task, or sweep over many",
     "evaluate": "evaluate the checkpoint of a run",
     "predict": "predict for your own inputs",
+    "export": "export a model for onnxruntime or C++",
     "generate": "write text, surprisal, answers or summaries with a trained model",
     "report": "show tables and figures of runs",
     "sweep": "print a sweep's definition for agents of Weights & Biases",

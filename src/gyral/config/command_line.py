@@ -33,7 +33,7 @@ from gyral.core.errors import JobError, UserError, hide_passwords
 from gyral.core.signals import Interrupted
 from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
 
-COMMANDS = ("train", "evaluate", "predict", "generate", "report", "fetch", "dashboard")
+COMMANDS = ("train", "evaluate", "predict", "export", "generate", "report", "fetch", "dashboard")
 # in the help
 GROUPS = ("task", "model", "optimizer", "scheduler", "trainer", "callbacks", "logger", "launcher", "debug")
 HELP_WIDTH = 100  # characters

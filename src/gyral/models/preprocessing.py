@@ -30,6 +30,11 @@ class Preprocessing(nn.Module):
         self.masked = masked
 
     @property
+    def input_size(self) -> int:
+        """X."""
+        return len(self.mean)
+
+    @property
     def output_size(self) -> int:
         """X + M."""
         return len(self.mean) + self.masked

@@ -98,10 +98,15 @@ def _scan_as_operator(
         parts = [next(rest) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         before = [leaf.to(first.dtype) for leaf, first in zip(carried, states, strict=True)]
         output, new = step(now, parts, reset, tree_unflatten(before, structure))
-        return [_carried(leaf) for leaf in tree_leaves(new)], _copied(output)
+        copied = _copied(output)
+        if dynamic and not is_exporting_to_onnx():
+            # Inductor sizes the outputs by the integers that the operator gets: this makes the batch size one of them
+            copied = copied.view(rows, *output.shape[1:])
+        return [_carried(leaf) for leaf in tree_leaves(new)], copied
 
     # a batch size that differs from an earlier export would become a symbol, and fail
-    dynamic = not isinstance(states[0].shape[0], int)
+    rows = states[0].shape[0]
+    dynamic = not isinstance(rows, int)
     inputs = [time, *tensors, *([] if starts is None else [starts])]
     final, outputs = compat.scan_operator(combine, [_carried(leaf) for leaf in states], inputs, dynamic)
     final = [leaf.to(first.dtype) for leaf, first in zip(final, states, strict=True)]
