@@ -3,7 +3,6 @@
 import importlib.metadata
 import json
 import os
-import re
 import subprocess
 import sys
 import tarfile
@@ -13,6 +12,7 @@ import pytest
 
 from benchmarks import gpu_sweep
 from benchmarks.provenance import ROOT
+from tests.helpers.packages import canonical, link, with_needs
 
 # writes the top-level modules that a process has imported when it ends, and runs src.train
 TRAIN = """
@@ -22,30 +22,6 @@ names = lambda: json.dumps(sorted({name.partition(".")[0] for name in sys.module
 atexit.register(lambda: open(path, "w").write(names()))
 runpy.run_module("src.train", run_name="__main__", alter_sys=True)
 """
-
-
-def canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def with_needs(name: str) -> set[str]:
-    """Return a package and the packages that it needs."""
-    found, waiting = set(), [name]
-    while waiting:
-        name = canonical(waiting.pop())
-        if name not in found:
-            found.add(name)
-            needs = importlib.metadata.requires(name) or ()
-            waiting += [re.split(r"[^\w.-]", need)[0] for need in needs if ";" not in need]
-    return found
-
-
-def link(name: str, site: Path) -> None:
-    """Link the modules of an installed package, and what is known of it, into a folder."""
-    package = importlib.metadata.distribution(name)
-    for part in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
-        if not (site / part).exists():
-            (site / part).symlink_to(str(package.locate_file(part)))
 
 
 @pytest.mark.slow

@@ -173,7 +173,7 @@ def run_command(command: str, needs: str | None, monkeypatch: pytest.MonkeyPatch
     elif name == "generate":
         if needs is None:
             run_generate(command, words, monkeypatch)
-    elif name in ("evaluate", "predict"):
+    elif name in ("evaluate", "export", "predict"):
         assert needs is not None or invoke(*words, entry=name).status == 0
     elif name == "fetch":
         assert set(words) <= set(CATALOGUE)

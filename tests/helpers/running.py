@@ -31,7 +31,7 @@ from lightning_fabric.utilities import registry
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.basecontainer import BaseContainer
 
-from gyral import dashboard, evaluate, fetch, generate, predict, report, sweep
+from gyral import dashboard, evaluate, export, fetch, generate, predict, report, sweep
 from gyral import train as train_command
 from gyral.config.groups import choices as choices
 from gyral.config.groups import load_choice
@@ -284,6 +284,7 @@ class Outcome(NamedTuple):
 ENTRIES = {
     "train": train_command.main,
     "evaluate": evaluate.main,
+    "export": export.main,
     "generate": generate.main,
     "predict": predict.main,
     "report": report.main,

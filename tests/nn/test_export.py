@@ -96,9 +96,9 @@ def test_the_readable_loop_is_one_operator_for_any_number_of_steps(label: str) -
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's own
-@pytest.mark.parametrize("label", [label for label in DEPLOYED if label != "MLSTM"])  # it fails on its scan
-def test_inductor_compiles_a_program_ahead_of_time(label: str, tmp_path: Path) -> None:
-    layer = make(label)
+@pytest.mark.parametrize(("label", "backend"), [*((label, "auto") for label in DEPLOYED), ("GRU", "reference")])
+def test_inductor_compiles_a_program_ahead_of_time(label: str, backend: str, tmp_path: Path) -> None:
+    layer = make(label, backend=backend)
     with torch.no_grad():
         path = torch._inductor.aoti_compile_and_package(program_of(layer), package_path=str(tmp_path / "layer.pt2"))
         package = torch._inductor.aoti_load_package(path)
