@@ -15,7 +15,6 @@ from gyral.config.overrides import parse, text
 from gyral.config.words import suggest
 from gyral.core.commands import typed
 from gyral.core.errors import SweepError, UserError, hide_passwords, one_line, printable
-from gyral.core.extras import missing_extra
 from gyral.core.memory import is_out_of_memory
 
 # folders of Python, of installed packages, and of Gyral with the scripts beside it
@@ -46,6 +45,8 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _describe(error: BaseException, options: Sequence[str]) -> str:
+    from gyral.core.extras import missing_extra  # now: most commands have no error
+
     causes = _causes(error)
     for cause in causes:
         if isinstance(cause, UserError | SweepError):

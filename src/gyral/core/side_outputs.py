@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from gyral.core.errors import one_line
-from gyral.core.extras import missing_extra
 
 log = logging.getLogger(__name__)
 
@@ -92,5 +91,7 @@ class SideOutput:
     def fail(self, error: BaseException) -> None:
         """Report a failure, unless one was reported before."""
         if not self.failed:
+            from gyral.core.extras import missing_extra  # now: most runs have no failure
+
             log.warning("%s: %s; %s", self.name, (missing_extra(error) or one_line(error)).rstrip("."), self.missing)
         self.failed = True
