@@ -60,7 +60,16 @@ SHORT = {
 }
 ALWAYS = ("logger=none", "threads=1", "trainer.accelerator=cpu", "~callbacks.progress_bar")
 SLOW_FIGURES = ("loss_plane",)
-OTHER_PROGRAMS = ("source", "eval", "pip", "wandb", "sed", "printf", "python -m benchmarks.", "python -m gyral.applications.")
+OTHER_PROGRAMS = (
+    "source",
+    "eval",
+    "pip",
+    "wandb",
+    "sed",
+    "printf",
+    "python -m benchmarks.",
+    "python -m gyral.applications.",
+)
 
 
 class Block(NamedTuple):
