@@ -47,8 +47,10 @@ def test_only_rows_with_unusual_seeds_show_their_seeds(tmp_path: Path) -> None:
             write_run(tmp_path, f"{TABLE1}/{cell}", seed=seed, accuracy=0.5)
     entries, printed = report_of(tmp_path)
     assert [entries[name][0] for name in ("GRU", "LSTM")] == ["50.0 ± 0.0"] * 2
-    assert entries["GORU"][0] == "50.0 seed 1 100,000 steps seed 2 missing"
-    assert "over seeds (seeds 1, 2 and 100,000 steps unless a row says otherwise), at the" in " ".join(printed.split())
+    assert entries["GORU"][0] == "50.0 seed 1 seed 2 missing"
+    assert "over seeds, 100,000 steps each (seeds 1, 2 unless a row says otherwise), at the" in " ".join(
+        printed.split()
+    )
 
 
 def test_without_a_majority_every_row_shows_its_seeds(tmp_path: Path) -> None:
@@ -56,9 +58,9 @@ def test_without_a_majority_every_row_shows_its_seeds(tmp_path: Path) -> None:
         for seed in seeds:
             write_run(tmp_path, f"{TABLE1}/{cell}", seed=seed, accuracy=0.5)
     entries, printed = report_of(tmp_path)
-    assert entries["GRU"][0] == "50.0 ± 0.0 seeds 1, 2 100,000 steps"
-    assert entries["LSTM"][0] == "50.0 seed 1 100,000 steps seed 2 missing"
-    assert "over seeds, at the" in " ".join(printed.split())
+    assert entries["GRU"][0] == "50.0 ± 0.0 seeds 1, 2"
+    assert entries["LSTM"][0] == "50.0 seed 1 seed 2 missing"
+    assert "over seeds, 100,000 steps each, at the" in " ".join(printed.split())
 
 
 def test_the_command_of_a_sweep_runs_only_missing_jobs(tmp_path: Path) -> None:

@@ -60,11 +60,12 @@ def test_runs_with_other_settings_are_not_mixed(tmp_path: Path) -> None:
     write_run(tmp_path, f"{TABLE1}/gru", length=4, accuracy=0.4)
     entries, printed = report_of(tmp_path)
     assert entries["GRU"][:6:2] == [
-        "30.0 seed 1 100,000 steps seed 2 missing",
+        "30.0 100,000 steps",
         "–",
-        "40.0 seed 1 100,000 steps seed 2 missing",
+        "40.0 100,000 steps",
     ]
-    assert entries[f"GRU {short}"][0] == "10.0 seed 1 300 steps seed 2 missing"
+    assert entries[f"GRU {short}"][0] == "10.0 300 steps"
+    assert "seed 1 (seed 2 missing), at the checkpoints" in " ".join(printed.split())
     assert "all with" not in printed
 
 
@@ -96,7 +97,8 @@ def test_seeds_and_steps_are_shown_once_for_the_same_runs(tmp_path: Path) -> Non
     [table] = tables_of(Frame(sweep.title, rows, sweep))
     *rows_of_runs, (_, absent) = table.rows
     for _, entries in rows_of_runs:
-        assert [len(entry.lines) for entry in entries[:4:2]] == [4, 1]
+        assert [len(entry.lines) for entry in entries[:4:2]] == [2, 1]
+    assert table.caption.startswith("seed 1 (seed 2 missing), at the")
     assert [entry.lines for entry in absent[:4:2]] == [["–"], ["–"]]
 
 

@@ -93,7 +93,8 @@ def test_rows_with_other_steps_or_seeds_show_them(tmp_path: Path) -> None:
     write_job(tmp_path, "task=copy", "model=gru", "seed=1", accuracy=0.5)
     write_job(tmp_path, "task=copy", "model=lstm", "seed=2", accuracy=0.5)
     [table] = tables_of(tmp_path)
-    assert [entries[-1].notes for _, entries in table.rows] == [("seed 1", "40 steps"), ("seed 2", "40 steps")]
+    assert [entries[-1].notes for _, entries in table.rows] == [("seed 1",), ("seed 2",)]
+    assert "over seeds, 40 steps each, at the" in table.caption
     assert [entries[0].best for _, entries in table.rows] == [True, True], "ties are all marked"
 
 

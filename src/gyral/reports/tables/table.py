@@ -163,30 +163,50 @@ class Table:
         return replace(self, caption=f"{text}{SHARED}{' '.join(shared)}" if shared else text)
 
     def with_common_notes(self, shared: Sequence[str]) -> "Table":
-        """Return the table with a caption that has the seeds and steps which most of its rows share.
+        """Return the table with a caption that has the seeds, the steps and the missing seeds which its rows share.
 
-        A row keeps its notes if one of its numbers has other seeds or steps. All rows keep their notes unless more than
-        half of the rows share seeds and steps.
+        The caption has the seeds of more than half of the rows, and likewise the steps. A row has those of its numbers
+        that differ from the caption in parentheses. Missing seeds are in the caption if several rows have
+        numbers and all of these lack the same ones.
 
         Args:
             shared: overrides that all of its runs share.
         """
-        rows = self.rows
-        notes = [{entry.notes for entry in entries if entry.notes} for _, entries in rows]
-        noted = [found for found in notes if found]
-        common = next((found for found in noted if len(found) == 1 and 2 * noted.count(found) > len(noted)), None)
-        if common is None:
+        rows = [[entry for entry in entries if len(entry.notes) == 2] for _, entries in self.rows]
+        rows = [entries for entries in rows if entries]
+        if not rows:
             return self.captioned(shared)
-        seeds, steps = next(iter(common))
-        if noted.count(common) < len(noted):
-            runs = f"{MEAN_OVER} seeds ({seeds} and {steps} unless a row says otherwise)"
-        else:
-            runs = f"{seeds}, {steps}" if seeds.startswith("seed ") else f"{MEAN_OVER} {seeds}, {steps} each"
-        kept = [
-            (name, [replace(entry, notes=()) for entry in entries] if found == common else entries)
-            for (name, entries), found in zip(rows, notes, strict=True)
-        ]
-        return self.with_rows(kept).captioned(shared, runs)
+        common, is_shared = ["", ""], [False, False]
+        for part in range(2):
+            found = [{entry.notes[part] for entry in entries} for entries in rows]
+            most = next((next(iter(own)) for own in found if len(own) == 1 and 2 * found.count(own) > len(found)), "")
+            common[part], is_shared[part] = most, all(own == {most} for own in found)
+        missing = {entry.missing for entries in rows for entry in entries}
+        lacking = next(iter(missing)) if len(missing) == 1 and len(rows) > 1 else ()
+
+        def without_common(entry: Entry) -> Entry:
+            notes = tuple(note for note in entry.notes if note not in common)
+            return replace(entry, notes=notes, missing=() if lacking and entry.notes else entry.missing)
+
+        kept = [(name, [*map(without_common, entries)]) for name, entries in self.rows]
+        return self.with_rows(kept).captioned(shared, _common_runs(common, is_shared, lacking))
+
+
+def _common_runs(common: Sequence[str], is_shared: Sequence[bool], lacking: Sequence[str]) -> str:
+    """Return what the numbers of a table are means of.
+
+    Args:
+        common: the seeds and the steps that most of its rows share, "" for none.
+        is_shared: for each of these, whether all rows share it.
+        lacking: the notes on missing seeds that all rows share.
+    """
+    seeds, steps = (note if shared else "" for note, shared in zip(common, is_shared, strict=True))
+    is_single = seeds.startswith("seed ")
+    runs = seeds if is_single else f"{MEAN_OVER} {seeds or 'seeds'}"
+    runs += f" ({'; '.join(lacking)})" if lacking else ""
+    runs += f", {steps}{'' if is_single else ' each'}" if steps else ""
+    most = " and ".join(note for note, shared in zip(common, is_shared, strict=True) if note and not shared)
+    return f"{runs} ({most} unless a row says otherwise)" if most else runs
 
 
 def pivot(rows: Sequence[Any], columns: Columns, title: str = "", names: Any = None, **more: Any) -> Table:
