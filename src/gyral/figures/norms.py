@@ -41,6 +41,8 @@ def norms(*runs: Run) -> Figure:
         cells: list[str] = []
         for run, config, name, (_, gradients) in zip(runs, configs, names, recorded, strict=True):
             metrics = {name: "train/gradient_norm"} if place == 0 else _hidden_metrics(name, [*gradients])
+            if place and not any(read_metrics(run.directory, metric)[0] for metric in metrics.values()):
+                metrics = {name: "train/hidden_norm"}  # version 0.2.0 had one curve for all cells
             for key, metric in metrics.items():
                 x, y = (np.array(numbers, dtype=float) for numbers in read_metrics(run.directory, metric))
                 curves.append((key, x, y))

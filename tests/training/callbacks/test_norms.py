@@ -142,6 +142,13 @@ def test_several_runs_are_in_one_figure(directory: Path) -> None:
     assert len(panels) == 2
 
 
+def test_a_run_of_version_0_2_0_shows_the_one_curve_that_it_has(directory: Path, tmp_path: Path) -> None:
+    for name in ("config.yaml", "metrics.csv", Norms.FILE):
+        (tmp_path / name).write_text((directory / name).read_text().replace("val/hidden_norm", "val/other"))
+    hidden = norms(load_run(tmp_path)).axes[1]
+    assert hidden.lines[0].get_ydata().tolist() == read_metrics(directory, "train/hidden_norm")[1]
+
+
 def test_a_run_without_norms_names_the_callback(directory: Path, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text((directory / "config.yaml").read_text())
     with pytest.raises(OptionError, match=r"has no step_gradients\.csv, which is recorded by .* callbacks=norms$"):
