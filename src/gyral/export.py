@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 
 from gyral.config import command_line
 from gyral.core.checks import check_boolean
@@ -61,12 +61,10 @@ def export(config: DictConfig) -> None:
 
 
 def on_cpu(run: Run) -> Run:
-    """Return a run whose model is on the CPU and computes with functions of PyTorch alone, if it has such an option."""
+    """Return a run whose model is loaded on the CPU."""
     config: Any = run.config.copy()
     with open_dict(config):
         config.trainer.accelerator = "cpu"
-        if OmegaConf.select(config, "model.backend") is not None:
-            config.model.backend = "reference"
     return dataclasses.replace(run, config=config)
 
 

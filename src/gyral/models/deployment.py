@@ -6,6 +6,7 @@ runs it needs neither Gyral nor, for ONNX, PyTorch.
 """
 
 import contextlib
+import copy
 import logging
 import shutil
 import warnings
@@ -138,7 +139,9 @@ def deploy(model: nn.Module, preprocessing: nn.Module | None = None, step: bool 
     """
     if not isinstance(model, SequenceModel):
         raise ExportError(f"its model, {type(model).__name__}, cannot be exported; only those of sequences can")
+    model = copy.deepcopy(model).eval()
     recurrent, readout = model.recurrent, model.readout
+    recurrent.requested_backend = "reference"  # kernels are operators of Gyral, which other runtimes lack
     if step and recurrent.bidirectional:
         raise ExportError("a bidirectional model cannot run step by step; without step=true, it can be exported")
     if step and not (readout is None or isinstance(readout, LastStep)):
@@ -157,7 +160,7 @@ def deploy(model: nn.Module, preprocessing: nn.Module | None = None, step: bool 
         inputs.append(Value("lengths", torch.int64, (ROWS,)))
     if any(issubclass(MaskedInputs, cell.input_types) for cell in recurrent.cells):  # type: ignore[arg-type]
         inputs.append(Value("write", torch.bool, (ROWS, *times)))
-    module = (Step if step else Sequences)(model.eval(), preprocessing)
+    module = (Step if step else Sequences)(model, preprocessing)
     module.names = tuple(value.name for value in inputs)
     state = [
         Value("_".join(("state", *map(_key, path))), leaf.dtype, (ROWS, *leaf.shape[1:]))
