@@ -1,5 +1,6 @@
 """Commands: as a user types them in a shell, those of other programs, and where modules and programs are searched."""
 
+import functools
 import os
 import shlex
 import shutil
@@ -52,6 +53,7 @@ def typed(words: list[str]) -> str:
     return " ".join(map(_quoted, words))
 
 
+@functools.lru_cache(1024)  # the runs of a sweep share most of their words
 def _quoted(word: str) -> str:
     if "'" in word and not set(word) & set('"$`\\!'):
         return f'"{word}"'

@@ -10,12 +10,14 @@ from typing import Any, ClassVar
 from gyral.core.errors import UserError
 from gyral.core.files import to_json_lines, write_atomically
 from gyral.core.measures import Measure, Remark
-from gyral.runs.saved_files import read_json, restore_plain
+from gyral.runs.saved_files import read_bytes, restore, restore_plain
 
 FILE = "measures.json"
 MOST_DIGITS = 20  # of a printed number
 NO_MEASURES = "has no measures, which every version since 0.2.0 writes"
+MOST_KEPT = 64  # files whose content is kept
 MeasuresAndRemarks = tuple[tuple[Measure, ...], tuple[Remark, ...]]
+_RESTORED: dict[bytes, MeasuresAndRemarks] = {}  # by the content of a file
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ def read_measures(directory: Path) -> MeasuresAndRemarks:
     """
     if not os.path.lexists(directory / FILE):
         raise UserError(f"{directory / FILE}: {NO_MEASURES}")
-    return _checked(str(directory / FILE), read_json(directory / FILE, _Offered))
+    path = directory / FILE
+    return _restored(str(path), read_bytes(path))
 
 
 def to_plain(measures: Sequence[Measure], remarks: Sequence[Remark]) -> dict[str, list[dict[str, Any]]]:
@@ -60,6 +63,16 @@ def from_plain(where: str, content: dict[str, Any]) -> MeasuresAndRemarks:
     """
     plain = {name: content[name] for name in ("measures", "remarks") if name in content}
     return _checked(where, restore_plain(where, _Offered, plain))
+
+
+def _restored(where: str, content: bytes) -> MeasuresAndRemarks:
+    """Return the content of measures.json. The runs of a sweep have the same: it is checked once."""
+    if content not in _RESTORED:
+        checked = _checked(where, restore(where, _Offered, content))
+        if len(_RESTORED) >= MOST_KEPT:
+            _RESTORED.clear()
+        _RESTORED[content] = checked
+    return _RESTORED[content]
 
 
 def _checked(where: str, offered: _Offered) -> MeasuresAndRemarks:

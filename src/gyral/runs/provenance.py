@@ -16,7 +16,7 @@ from gyral.config.overrides import undefer_option
 from gyral.core.commands import output_of
 from gyral.core.files import replace_when_written, to_json, write_atomically
 from gyral.core.side_outputs import SideOutput
-from gyral.runs.saved_files import read_json, read_yaml_as
+from gyral.runs.saved_files import read_json, read_yaml, restore_plain
 
 OVERRIDES, PROVENANCE, DIFF = "overrides.yaml", "provenance.json", "git.diff"
 SECONDS = 10.0  # of a program that is asked
@@ -109,7 +109,11 @@ def read_overrides(directory: Path) -> list[str]:
     Raises:
         UserError: the file does not exist or is damaged.
     """
-    return read_yaml_as(directory / OVERRIDES, list[str])
+    path = directory / OVERRIDES
+    words = read_yaml(path)
+    if isinstance(words, list) and all(isinstance(word, str) for word in words):
+        return words
+    return restore_plain(str(path), list[str], words)  # names what is wrong
 
 
 def git_commit() -> str | None:

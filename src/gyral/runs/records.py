@@ -84,18 +84,19 @@ def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]
 
     What the run has logged is read now if the run is not DONE, for its step, and otherwise when it is asked for.
     """
+    files = {*os.listdir(directory)}
     config = read_config(directory / CONFIG)
     check_shape(config, directory / CONFIG)
     measures, remarks = read_measures(directory)
     given = read_overrides(directory)
-    results = read_results(directory) if os.path.lexists(directory / DONE) else None
+    results = read_results(directory) if DONE in files else None
     logged, steps, cut_off = (Log(), 0, False) if results else _read_log(directory, measures)
     failed = directory / FAILED
     lock = directory / LOCK
-    running = lock.is_file() and lock.stat().st_ino in locks
+    running = LOCK in files and lock.is_file() and lock.stat().st_ino in locks
     notes = [f"the last line of {METRICS} is cut off and left out"] if cut_off and not running else []
     try:
-        provenance = Provenance.of(read_provenance(directory), (directory / DIFF).is_file())
+        provenance = Provenance.of(read_provenance(directory), DIFF in files and (directory / DIFF).is_file())
     except UserError:
         provenance = Provenance()
         notes.append(f"{PROVENANCE} cannot be read: no commit or command is known")
@@ -104,7 +105,7 @@ def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]
         config,
         by_key(given),
         results and {name: value for name, value in results.items() if value is not None},
-        reason_of(read_bytes(failed).decode(errors="replace")) if os.path.lexists(failed) else None,
+        reason_of(read_bytes(failed).decode(errors="replace")) if FAILED in files else None,
         running,
         int(results["steps"]) if results else steps,
         (lambda: _read_log(directory, measures)[0]) if results else (lambda: logged),

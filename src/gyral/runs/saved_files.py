@@ -21,6 +21,7 @@ DEEPEST = 100  # levels of nested values
 LARGEST = 2**20  # bytes of a file that is read as a whole, except for logs
 LARGEST_LOG = 2**28
 SECTION = re.compile(r"^(?=[^\s#-])(?!\A)", re.MULTILINE)  # the start of a section of a YAML file, but the first
+WORDS = re.compile(r"(?:- [^\W\d][\w.@/]*=[\w./,+-]*\n)+")  # YAML of a list of overrides without special characters
 NOT_READABLE = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 Kind = TypeVar("Kind")
 
@@ -34,7 +35,7 @@ def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
     if fault := find_fault(path):  # a pipe or a device, from which reading may never end
         raise UserError(f"{path}: {fault}")
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             content = file.read(min(size, largest) + 1)  # no more, because Python allocates all of it
     except OSError as error:
@@ -62,20 +63,36 @@ def read_yaml(path: Path) -> Any:
     Raises:
         UserError: the file cannot be read or is not YAML, or has aliases, which runs do not write.
     """
+    return _parse_yaml(path)[0]
+
+
+def _parse_yaml(path: Path) -> tuple[Any, bool]:
+    """Return the content of a YAML file, see `read_yaml`, and whether it is known to have no `$`."""
     text = read_text(path)
+    if WORDS.fullmatch(text):  # overrides: no value needs YAML
+        return [line[2:] for line in text.split("\n")[:-1]], True
     sections = SECTION.split(text)
     if len(sections) > 1:
         with suppress(UserError, AttributeError):  # something else than sections, such as text over several lines
-            return {key: value for section in sections for key, value in marshal.loads(_load_section(section)).items()}
-    return _load_yaml(path, text)
+            content, is_plain = {}, True
+            for section in sections:
+                dumped, is_plain_section = _load_section(section)
+                content.update(marshal.loads(dumped).items())
+                is_plain &= is_plain_section
+            return content, is_plain
+    return _load_yaml(path, text), False
 
 
 @lru_cache(512)
-def _load_section(text: str) -> bytes:
-    """Return a section of a YAML file as bytes of `marshal`: runs of a sweep share most of their sections."""
+def _load_section(text: str) -> tuple[bytes, bool]:
+    """Return a section of a YAML file as bytes of `marshal`, and whether it has no `$`.
+
+    Runs of a sweep share most of their sections.
+    """
+    content = _load_yaml("", text)
     try:
-        return marshal.dumps(_load_yaml("", text))
-    except ValueError:
+        return marshal.dumps(content), "$" not in json.dumps(content)
+    except (ValueError, TypeError):
         raise UserError("has other values than plain ones") from None
 
 
@@ -103,7 +120,9 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         UserError: as `read_yaml`; or the file is not a configuration, or has an interpolation: runs save values.
     """
-    config = read_yaml(path)
+    config, is_plain = _parse_yaml(path)
+    if is_plain and isinstance(config, dict):
+        return config
     try:
         text = json.dumps(config, default=str)  # one call, where a walk through a configuration takes hundreds
     except TypeError:
