@@ -235,6 +235,8 @@ def _reasons(runtime: str) -> Iterator[None]:
         root: BaseException = error
         while cause := root.__cause__ or root.__context__:
             root = cause
+        if type(root).__name__ == "InvalidCxxCompiler":  # a class of torch's compiler, whose import takes seconds
+            raise ExportError(f"{runtime} needs a C++ compiler: install g++, or set CXX") from error
         raise ExportError(f"{runtime} does not support this model: {one_line(root)}") from error
     finally:
         log.setLevel(level)
