@@ -75,7 +75,7 @@ def commands(folder: Path) -> dict[tuple[str, ...], str]:
     own = ("trainer.val_check_interval=3", f"task.corpus.path={folder}/千字文.txt", f"hydra.run.dir={run}")
     return {
         ("train", *small, "model=rnn", *own, f"paths.data_dir={folder}"): "run directory: ",
-        ("evaluate", f"run={run}", "split=val", f"save={folder}/é.md"): "val/loss",
+        ("evaluate", f"run={run}", "split=val", f"save={folder}/é.md"): "val loss",
         ("generate", f"run={run}", "prompt=天地", "length=5"): "",
         ("generate", f"run={run}", f"surprisal={folder}/千字文.txt"): "# mean ",
         ("report", f"sweep={run}", f"save=[{folder}/a.html,{folder}/a.tex,{folder}/b.csv]"): "Wrote ",

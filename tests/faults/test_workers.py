@@ -20,6 +20,7 @@ class LightSweep(joblib.Joblib):
 
     def __init__(self, directory: Path, n_jobs: int) -> None:
         super().__init__(n_jobs)
+        self.running = {}
         self.config = OmegaConf.create(
             {"hydra": {"sweep": {"dir": str(directory)}, "hydra_logging": None, "verbose": 0}}
         )

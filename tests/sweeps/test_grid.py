@@ -63,7 +63,7 @@ def test_one_failing_job_does_not_stop_the_others_and_the_rest_is_not_trained_tw
     outcome = invoke(*command)
     assert outcome.status == 1
     errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
-    assert sum(line.startswith("error: model._target_=") for line in errors) == 2, "one line per failing job"
+    assert sum(line.startswith("error: model=attention_sum: task=") for line in errors) == 2, "one line per failing job"
     assert "Traceback" not in outcome.err
     assert outcome.out.startswith(f"4 jobs in {tmp_path}, all with logger=none threads=1")
     assert "\nJob 2 of 4: model=attention_sum task=recall\n" in outcome.out
@@ -74,7 +74,7 @@ def test_one_failing_job_does_not_stop_the_others_and_the_rest_is_not_trained_tw
     assert markers(tmp_path) == expected
     assert not list(tmp_path.rglob("attention_sum")), "a wrong option leaves no run directory"
     listed = outcome.err.partition("Failed:\n")[2].splitlines()
-    assert sum(": model._target_=" in line for line in listed) == 2
+    assert sum(": model=attention_sum: task=" in line for line in listed) == 2
 
     times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.ckpt")}
     assert len(times) == 6, "the last checkpoint, the previous one and the best"
@@ -198,7 +198,7 @@ def test_a_sweep_by_name_is_narrowed_and_shortened_and_continues_after_ctrl_c(
 
     printed = invoke("sweep=rum_paper_table1", entry="report").out
     assert "Runs missing: 8, not done: 0." in printed  # of these rows, with these lengths
-    assert "seed 1, 4 steps, at the checkpoints" in printed
+    assert "seed 1 (seed 2 missing), 4 steps, at the checkpoints" in printed
 
     # what a paper says and how it is shown is not what a run is: the job's directory takes the row alone, too
     (directory,) = (sweep / "gru").iterdir()

@@ -137,11 +137,9 @@ def check_options(config: DictConfig, section: str) -> None:
         build_callbacks(config)
     elif section == "task":
         check_section(config.task, "task")
-        _check_model_type(config, get_object(config.model._target_))
         _check_data(config)
     elif section == "model":
         check_section(config.model, "model")
-        _check_model_type(config, get_object(config.model._target_))
         _check_cell(config)
     else:
         _check_process(config)

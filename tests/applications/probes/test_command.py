@@ -50,7 +50,7 @@ def test_parsing_is_printed_and_saved(run: Path, data: Path) -> None:
     table = (data / "a.md").read_text()
     right_branching = re.escape("| right branching | 83.3 | 83.3 |")  # of the first sentence 2/3
     assert re.search(right_branching, table)
-    assert re.search(r"^## Parsing without supervision: ONLSTM\S*.*step 3 on \S+trees.mrg$", table, re.MULTILINE)
+    assert re.search(r"^## Parsing without supervision: ON-LSTM\S*.*step 3 on \S+trees.mrg$", table, re.MULTILINE)
 
 
 def test_a_page_has_a_picture_for_the_treebank_and_each_layer(run: Path, data: Path) -> None:
@@ -75,7 +75,7 @@ def test_pairs_are_printed_and_saved(run: Path, data: Path) -> None:
     outcome = invoke(f"run={run}", "pairs=blimp", f"save={data / 'a.json'}", entry="evaluate")
     assert outcome.status == 0, outcome.err
     saved = json.loads((data / "a.json").read_text())
-    assert saved["title"].startswith("BLiMP: ONLSTM")
+    assert saved["title"].startswith("BLiMP: ON-LSTM")
     assert saved["numbers"]["overall/pairs"] == 1
     assert saved["numbers"]["overall/known"] == 0  # laugh is not in the text
 
