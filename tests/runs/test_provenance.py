@@ -73,6 +73,21 @@ def test_a_program_that_hangs_is_asked_once(
     assert f"{program}: {program} did not answer in 0.5 seconds; the origin of a run lacks its" in line
 
 
+def test_a_single_run_takes_the_id_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "_ask", lambda *_: None)
+    monkeypatch.setattr("sys.argv", ["train", "-m", "model=gru,rum", "model.cell.bias=choice(false)"])
+    monkeypatch.setenv("WANDB_RUN_ID", "mine")
+    write_provenance(tmp_path)
+    assert read_provenance(tmp_path)["id"] == "mine"
+    write_provenance(tmp_path, sweep="a sweep")  # whose jobs would share the id
+    job = read_provenance(tmp_path)
+    assert job["id"] != "mine"
+    assert job["command"][1:] == ["train", "-m", "model=gru,rum", "model.cell.bias=false"], "as it was typed"
+    monkeypatch.setenv("WANDB_SWEEP_ID", "agent")
+    write_provenance(tmp_path, sweep="a sweep")
+    assert read_provenance(tmp_path)["id"] == "mine"
+
+
 @pytest.mark.parametrize("program", ["git", "nvidia-smi"])
 def test_a_program_that_fails_says_nothing(
     tools: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, program: str

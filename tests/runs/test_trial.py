@@ -32,10 +32,11 @@ def test_only_the_trials_of_a_search_report(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_name_of_a_sweep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["train", "-m", "threads=1", "task=copy", "~callbacks.progress_bar", "seed=1,2"])
+    words = ["threads=1", "task=copy", "~callbacks.progress_bar", "seed=1,2", "task.batch_size=choice(8)"]
+    monkeypatch.setattr(sys, "argv", ["train", "-m", *words])
     for mode, folder, expected in (
         (RunMode.RUN, directory.SWEEPS, None),
-        (RunMode.MULTIRUN, directory.SWEEPS, "seed=1,2 task=copy threads=1"),
+        (RunMode.MULTIRUN, directory.SWEEPS, "seed=1,2 task=copy task.batch_size=8 threads=1"),
         (RunMode.MULTIRUN, f"{directory.SWEEPS}/mine/first", "mine/first"),
         (RunMode.MULTIRUN, "elsewhere/first", "elsewhere/first"),
         (RunMode.MULTIRUN, "/somewhere/first", "first"),

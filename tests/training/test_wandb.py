@@ -1,6 +1,7 @@
 """What an offline run of Weights & Biases holds, read by W&B's own reader. The run failed once and was resumed."""
 
 import os
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from torch import Tensor
 from gyral.config.instantiation import check_section
 from gyral.core.errors import OptionError
 from gyral.tasks.base import SequenceTask
+from gyral.training import loggers
 from gyral.training.loggers import set_beside
 from gyral.training.wandb_run import RESUMES_OFFLINE, RunLogger, group_of
 from tests.helpers.running import SMALL_RECALL, compose_config, invoke
@@ -230,6 +232,34 @@ def test_the_first_validation_at_the_last_step_that_the_server_has_is_logged() -
     logger.log_metrics({"train/loss": 0.5}, 3)
     logger.log_metrics({"val/loss": 0.4}, 3)
     assert [row.get("val/loss") for row in logged] == [0.4]
+
+
+def test_predictions_and_the_confusion_matrix_are_logged_on_request(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    logged: list[Any] = []
+    task: Any = SimpleNamespace(
+        figures={"confusion": "the.figure"},
+        data=SimpleNamespace(loader={"test": [[1, 2], [3, 4], [5, 6]]}.get),
+        device="cpu",
+        evaluating=nullcontext,
+        transfer_batch_to_device=lambda batch, *_: batch,
+        predict=lambda batch: [10 * number for number in batch],
+        targets=lambda batch: batch,
+        render=lambda batch, predicted, row: f"{batch[row]} → {predicted[row]}\x1b",
+    )
+    logger = RunLogger(run_with({}, []), ".")
+    logger.predictions = 3
+    monkeypatch.setattr(logger, "log_predictions", logged.append)
+    monkeypatch.setattr(logger, "log_image", lambda key, images: logged.append((key, images)))
+    monkeypatch.setattr(loggers, "find_object", lambda name: lambda run: f"{name} of {run.directory.name}")
+    run: Any = SimpleNamespace(directory=tmp_path / "run")
+    loggers.log_results([logger], {"test/loss": 1.0}, None, task, run)
+    texts = ["1 → 10\\x1b", "2 → 20\\x1b", "3 → 30\\x1b"]
+    assert logged == [texts, ("test/confusion", ["the.figure of run"])]
+    logger.predictions = 0
+    loggers.log_results([logger], {"test/loss": 1.0}, None, task, run)
+    assert len(logged) == 2
 
 
 def test_a_failing_run_of_wandb_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
