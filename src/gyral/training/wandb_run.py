@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -227,9 +228,8 @@ def start(run: Run, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Ru
     """
     os.environ.pop("WANDB_SERVICE", None)  # the process of a program that started this one, such as an agent
     with suppress(ImportError, AttributeError):  # older versions do not have it
-        from wandb.analytics.opentelemetry import opentelemetry_proxy
-
-        opentelemetry_proxy.disable()  # wandb's statistics of its own use delay the end of a program without a server
+        statistics: Any = import_module("wandb.analytics.opentelemetry").opentelemetry_proxy
+        statistics.disable()  # those of wandb's own use delay the end of a program without a server
     reason, experiment, session, options = "", None, None, dict(given)
     try:
         session = within(INIT_TIMEOUT, user_settings)  # this starts the process wandb-core
