@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -227,6 +227,7 @@ def _choice(config: DictConfig, group: str) -> tuple[str, str]:
     return (group, names[0]) if len(names) == 1 else (f"{group}._target_", target)
 
 
+@cache  # a command may be refused for each job of a sweep
 def _is_class(target: str, required: type) -> bool:
     """Return whether a name is that of a class of a type, if it can be imported at all."""
     try:
