@@ -24,18 +24,16 @@ from gyral.config.roles import NOT_IN_DIRECTORIES
 from gyral.config.tables import PROTOCOL, load_table
 from gyral.core.commands import program, typed
 from gyral.core.errors import JobError, OptionError, SweepError, UserError
-from gyral.core.measures import Measure, main_measure, printed
 from gyral.core.progress import format_seconds, line
 from gyral.core.ranks import launched, refuse
 from gyral.core.signals import Interrupted
-from gyral.runs.directory import BUDGET, DONE, check_links, read_results
-from gyral.runs.measures import read_measures
+from gyral.runs.directory import BUDGET, check_links
 from gyral.runs.saved_files import write_yaml
 from gyral.sweeps import duration
 from gyral.sweeps.checks import is_group, refuse_values, wrong_values
 from gyral.sweeps.duration import Durations, finished_runs, unfinished_jobs, words_of
+from gyral.sweeps.job_lines import describe_failure, describe_outcome, name_of, show_running_jobs
 from gyral.sweeps.launchers.base import FinishedJob, SweepLauncher
-from gyral.sweeps.running_jobs import show_running_jobs
 
 PLAN = "multirun.yaml"  # the configuration of the sweep that was last started in a directory
 
@@ -307,41 +305,6 @@ def best_values(trials: Iterable[FinishedJob], count: int) -> dict[tuple[str, ..
             cost = -trial.value if trial.job.config.task.mode == "max" else trial.value
             best[words[:count]] = min(best.get(words[:count], (math.inf, ())), (cost, words[count:-1]))
     return {own: values for own, (_, values) in best.items()}
-
-
-def name_of(overrides: Sequence[str], shared: Collection[str]) -> str:
-    """Return the name of a job in the terminal: its overrides without those that all jobs of the sweep have."""
-    return " ".join([override for override in overrides if override not in shared] or overrides)
-
-
-def describe_outcome(finished: FinishedJob, name: str) -> str:
-    """Return how a job with a name ended, in one line: its metrics, or its run directory with the reason of failure."""
-    if finished.error:
-        return f"FAILED {describe_failure(finished)}"
-    state = "was DONE" if finished.was_done else "DONE"
-    scores, monitor = [], str(finished.job.config.task.monitor)
-    measures: Sequence[Measure] = ()
-    if (finished.job.directory / DONE).is_file():
-        results = read_results(finished.job.directory)
-        measures = read_measures(finished.job.directory)[0]
-        names = (main_measure(measures, results).name, monitor.partition("/")[2])  # the monitored one on both splits
-        shown = {f"test/{name}": results.get(f"test/{name}") for name in names}
-        scores += [_score(name, value, measures) for name, value in shown.items() if value is not None]
-    if finished.value is not None:
-        scores.append(_score(monitor, finished.value, measures))
-    return f"{state} {name}: {', '.join(scores)}".removesuffix(": ")
-
-
-def _score(metric: str, value: float, measures: Sequence[Measure]) -> str:
-    """Return a metric as text, such as "test accuracy 87.5 %"."""
-    split, _, name = metric.partition("/")
-    label = next((measure.label for measure in measures if measure.name == name), name)
-    return f"{split} {label} {printed(metric, value, measures)}"
-
-
-def describe_failure(finished: FinishedJob) -> str:
-    """Return the run directory of a failed job and the reason of the failure."""
-    return f"{finished.job.name}: {str(finished.error).removeprefix(f'{finished.job.directory}: ')}"
 
 
 def explain_refusal(

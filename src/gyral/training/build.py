@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from gyral.cells.contract import check_cell
 from gyral.config.groups import choices, load_choice, target_of
 from gyral.config.instantiation import check_config, check_section, check_sections, located, make
+from gyral.config.trust import find_object
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError
 from gyral.core.memory import release_freed_memory, retain_freed_memory
@@ -231,8 +232,8 @@ def _choice(config: DictConfig, group: str) -> tuple[str, str]:
 def _is_class(target: str, required: type) -> bool:
     """Return whether a name is that of a class of a type, if it can be imported at all."""
     try:
-        found = get_object(target)
-    except Exception:
+        found = find_object(target)
+    except (ImportError, ValueError):  # it needs a package that is not installed
         return False
     return isinstance(found, type) and issubclass(found, required)
 

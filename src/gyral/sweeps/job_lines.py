@@ -1,8 +1,8 @@
-"""The lines in the terminal that show the running jobs of a sweep. Imports no torch."""
+"""The lines in the terminal about the jobs of a sweep: those that run, and how each ended. Imports no torch."""
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +12,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from gyral.core.console import Console, Live
+from gyral.core.inputs import find_fault
+from gyral.core.measures import Measure, main_measure, printed
 from gyral.core.progress import BAR_WIDTH
-from gyral.runs.directory import LOG
+from gyral.runs.directory import DONE, LOG, read_results
+from gyral.runs.measures import read_measures
+from gyral.sweeps.launchers.base import FinishedJob
 
 SHOWN = 12  # jobs that have a line
 TAIL = 2000  # bytes at the end of a log, in which its last message of progress is
@@ -37,6 +41,8 @@ class Progress:
 
 def read_progress(directory: Path) -> Progress | None:
     """Return how far a run is by its log, None before its first validation."""
+    if find_fault(directory / LOG):  # such as a pipe, from which reading may never end
+        return None
     try:
         with (directory / LOG).open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - TAIL))
@@ -75,3 +81,38 @@ def show_running_jobs(running: Callable[[], Mapping[str, Path]], summary: Callab
 
     with Live(get_renderable=lines, console=Console(stderr=True), refresh_per_second=1, transient=True):
         yield
+
+
+def name_of(overrides: Sequence[str], shared: Collection[str]) -> str:
+    """Return the name of a job in the terminal: its overrides without those that all jobs of the sweep have."""
+    return " ".join([override for override in overrides if override not in shared] or overrides)
+
+
+def describe_outcome(finished: FinishedJob, name: str) -> str:
+    """Return how a job with a name ended, in one line: its metrics, or its run directory with the reason of failure."""
+    if finished.error:
+        return f"FAILED {describe_failure(finished)}"
+    state = "was DONE" if finished.was_done else "DONE"
+    scores, monitor = [], str(finished.job.config.task.monitor)
+    measures: Sequence[Measure] = ()
+    if (finished.job.directory / DONE).is_file():
+        results = read_results(finished.job.directory)
+        measures = read_measures(finished.job.directory)[0]
+        names = (main_measure(measures, results).name, monitor.partition("/")[2])  # the monitored one on both splits
+        shown = {f"test/{name}": results.get(f"test/{name}") for name in names}
+        scores += [_score(name, value, measures) for name, value in shown.items() if value is not None]
+    if finished.value is not None:
+        scores.append(_score(monitor, finished.value, measures))
+    return f"{state} {name}: {', '.join(scores)}".removesuffix(": ")
+
+
+def _score(metric: str, value: float, measures: Sequence[Measure]) -> str:
+    """Return a metric as text, such as "test accuracy 87.5 %"."""
+    split, _, name = metric.partition("/")
+    label = next((measure.label for measure in measures if measure.name == name), name)
+    return f"{split} {label} {printed(metric, value, measures)}"
+
+
+def describe_failure(finished: FinishedJob) -> str:
+    """Return the run directory of a failed job and the reason of the failure."""
+    return f"{finished.job.name}: {str(finished.error).removeprefix(f'{finished.job.directory}: ')}"

@@ -1,6 +1,7 @@
 """The lines in the terminal that show the running jobs of a sweep."""
 
 import io
+import os
 import sys
 import time
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gyral.runs.directory import LOG
-from gyral.sweeps.running_jobs import SHOWN, read_progress, show_running_jobs
+from gyral.sweeps.job_lines import SHOWN, read_progress, show_running_jobs
 
 START = "[2026-01-01 00:00:00,000][gyral.training.callbacks.progress_bar][INFO] "
 
@@ -45,6 +46,9 @@ def test_each_running_job_has_a_line_with_its_last_values(tmp_path: Path, monkey
 def test_a_run_before_its_first_validation_has_no_progress(tmp_path: Path) -> None:
     assert read_progress(tmp_path) is None
     (tmp_path / LOG).write_text(f"{START}RUMCell runs on the fused backend\n")
+    assert read_progress(tmp_path) is None
+    (tmp_path / LOG).unlink()
+    os.mkfifo(tmp_path / LOG)  # from which reading would wait for ever
     assert read_progress(tmp_path) is None
 
 
