@@ -156,7 +156,7 @@ class Run:
         return self.finish()
 
     def announce(self) -> None:
-        """Print what is going to run."""
+        """Print the plan of the run."""
         settings = self.settings
         rows = plan(self.cases, settings.seconds - self.comparing)
         print(f"first part: tests and comparisons in at most {self.comparing} s, then {rows}")
@@ -284,7 +284,7 @@ class Run:
         return bool(failed or results["late"] or not gpu_tests.has_passed(results["tests"]))
 
     def finish(self) -> int:
-        """Print what failed and what was cut; return the exit status."""
+        """Print the failures and the cases that were cut; return the exit status."""
         results = self.results
         failed = [row for row in results["rows"] if "failure" in row]
         for row in failed:
@@ -348,7 +348,7 @@ def version(*packages: str) -> str | None:
 
 
 def driver() -> str:
-    """Return what the driver says about the card: version, clocks and limit of power."""
+    """Return the driver's version, and the clocks and the power limit of the card."""
     asked = "--query-gpu=driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,memory.total"
     try:
         command = ["nvidia-smi", asked, "--format=csv,noheader"]

@@ -19,7 +19,7 @@ SHARE = 0.85  # of the time that is planned
 
 
 class Plan(NamedTuple):
-    """What is measured.
+    """The cases to measure.
 
     Attributes:
         cases: In their order.

@@ -135,7 +135,7 @@ def exact_products() -> None:
 
 @contextlib.contextmanager
 def conditions(case: Case, device: torch.device) -> Iterator[None]:
-    """Set what the results of a case, and their times, depend on.
+    """Set the options of torch on which the results and times of a case depend.
 
     Products of float32 are exact. The kernels of flash-linear-attention run in the cases alone that measure them.
     oneDNN, whose LSTM refuses bfloat16 on processors without AVX-512, does not run on these.

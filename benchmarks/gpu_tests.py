@@ -101,7 +101,7 @@ def end(processes: Sequence[subprocess.Popen[bytes]], deadline: float) -> None:
 
 
 def read(log: Path) -> str:
-    """Return what a process has printed."""
+    """Return the output of a process."""
     return log.read_text(encoding="utf-8", errors="replace")
 
 

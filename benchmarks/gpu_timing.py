@@ -102,7 +102,7 @@ def device_times(load: measure.Layer, wall: float, rounds: int) -> dict[str, Any
 
 
 def ceilings(device_name: str) -> dict[str, float]:
-    """Return what the card can do: bytes copied and products in a second, and the time of an empty launch.
+    """Measure the limits of the card: bytes copied and products per second, and the time of an empty launch.
 
     Returns:
         `copy` in bytes read and written, `bfloat16`, `tf32` and `float32` in floating-point operations, per second;

@@ -1,4 +1,4 @@
-"""What a training step asks of a GPU, counted without one: launches, bytes and products of every cell.
+"""Counts kernel launches, bytes and products of a training step of every cell, without a GPU.
 
 Usage: python -m benchmarks.launches, which writes benchmarks/records/count.json for the sizes of `make gpu`
 
@@ -46,7 +46,7 @@ FREE |= {"_local_scalar_dense", "_reshape_alias", "_unsafe_view", "new_empty_str
 
 
 class Count(NamedTuple):
-    """What a training step of a model at a size launches, and what it must at least read, write and multiply.
+    """Kernel launches of a training step at a size, and a lower bound of the bytes and products it needs.
 
     Attributes:
         path: "kernels": those of cuDNN or in Triton; "whole": functions of torch for the whole sequence; "loop".

@@ -69,7 +69,7 @@ def supports(module: nn.Module, kind: str) -> bool:
 
 
 def call(module: nn.Module, inputs: Tensor, state: object, sequences: Sequences) -> tuple[Tensor, object]:
-    """Return what a `Recurrent` or a layer of torch.nn returns for inputs (T, B, X).
+    """Return the outputs and state of a `Recurrent` or a layer of torch.nn for inputs (T, B, X).
 
     For different lengths a layer of torch.nn gets a `PackedSequence`; packing and padding are part of the call.
     """

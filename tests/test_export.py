@@ -53,7 +53,8 @@ def test_bad_input_is_one_line(run: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert error(own) == "save=<nothing>: must be a file, such as model.onnx"
     assert error(own, "model.pth") == "save=model.pth: must end in one of .onnx, .pt2"
     assert (
-        error(own, f"{tmp_path}/none/model.onnx") == f"save={tmp_path}/none/model.onnx: {tmp_path}/none is no directory"
+        error(own, f"{tmp_path}/none/model.onnx")
+        == f"save={tmp_path}/none/model.onnx: {tmp_path}/none is not a directory"
     )
     assert error(own, "model.pt2", "step=2").startswith("step=2: must be")
     assert error(own, "model.pt2", "steps=true").startswith("steps: no such option; did you mean step?")

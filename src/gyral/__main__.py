@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def run_command() -> None:
-    """Print what --help and --version ask for, or run a command."""
+    """Print the help or the version, or run a command."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h", "help"):
         print(HELP, end="")

@@ -32,7 +32,7 @@ def export(config: DictConfig) -> None:
     if path.suffix not in SUFFIXES:
         raise OptionError("save", path, f"must end in one of {', '.join(SUFFIXES)}")
     if not path.absolute().parent.is_dir():
-        raise OptionError("save", path, f"{path.absolute().parent} is no directory")
+        raise OptionError("save", path, f"{path.absolute().parent} is not a directory")
     if path.suffix == ".onnx":
         import_extra("onnxscript", f"save={path}", "onnx")
     run = load_run(Path(config.run), config.trust)

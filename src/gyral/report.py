@@ -112,7 +112,7 @@ def draw_figure(
         saved: the files, none for those in the run directory.
 
     Raises:
-        OptionError: the figure is unknown, or the run does not have what it shows.
+        OptionError: the figure is unknown, or the run does not have its data.
     """
     from gyral.figures import drawing
 

@@ -72,7 +72,7 @@ def continuing(run: Run) -> AbstractContextManager[Run]:
 
 
 def published_results(directory: Path) -> dict[str, str]:
-    """Return what was published for the row of a table that a run is of."""
+    """Return the published values for the row of a table to which a run belongs."""
     from gyral.core.side_outputs import SideOutput
     from gyral.reports import published  # now: most runs are of no table
 

@@ -151,7 +151,7 @@ def test_a_run_is_evaluated_and_resumed_on_its_data_alone(
         assert own[:16] in invoke(*words, other, entry=entry).error
     assert own[:16] in invoke(f"resume={run}", "trainer.max_steps=4", other).error
     assert invoke(f"run={run}", f"task.corpus.path={moved}", entry="evaluate").out == wanted.out
-    assert "names no data of the run" in invoke(f"run={run}", "task.window=3", entry="evaluate").error
+    assert "is not a data file of the run" in invoke(f"run={run}", "task.window=3", entry="evaluate").error
     with pytest.raises(OptionError, match=own[:16]):
         load(run, data={"task.corpus.path": "t.txt"})
 

@@ -317,9 +317,9 @@ def test_parity_from_a_file_is_the_word_problem_of_z2(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "is no JSON file (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))"),
-        ("[" * 100_000, "is no JSON file (maximum recursion depth exceeded"),
-        ('{"states": [], "states": []}', "is no JSON file (an object has two entries with the same key)"),
+        ("{", "is not a JSON file (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))"),
+        ("[" * 100_000, "is not a JSON file (maximum recursion depth exceeded"),
+        ('{"states": [], "states": []}', "is not a JSON file (an object has two entries with the same key)"),
         ([], "must be an object with alphabet, start, states, transitions and, if wanted, labels"),
         ({**PARITY, "final": []}, "must be an object with alphabet, start, states, transitions and, if wanted, labels"),
         ({**PARITY, "states": "ab"}, "states: must be a list of at most 1000 different names without spaces"),

@@ -36,7 +36,7 @@ def make_cell(
     Raises:
         OptionError: The factory is something else, or also sets a hidden size.
         UserError: It makes no cell, or a cell without parameters, with the old name of an attribute, or with a method
-            that does not return what it must.
+            whose return value has a wrong form.
     """
     if not callable(factory) or isinstance(factory, nn.Module):
         given = type(factory).__name__ if callable(factory) else factory
@@ -75,7 +75,7 @@ def check_cell(factory: Any, input_size: int, **sizes: int) -> None:
 
 
 def find_contract_violation(cell: RecurrentCell) -> UserError | None:
-    """Return the error of the first method that does not return what it must, or None.
+    """Return the error of the first method whose return value has a wrong form, or None.
 
     A copy of the cell takes a step on zeros, in evaluation mode. Its own errors are not reported, since it may take
     inputs of another structure; they appear when it runs.

@@ -45,7 +45,7 @@ class ConvolutionCell(DeclaredCell):
             channel more than others.
         weight_dropout: Probability, in [0, 1), that a weight is zero in training after the softmax (DropConnect); the
             others are multiplied by 1 / (1 − p).
-        softmax: Whether the weights of a window are normalized by a softmax. False: they are what it reads.
+        softmax: Whether the weights of a window are normalized by a softmax. False: they are used as projected.
         initialization: Initial values of the weights of a window, "default" or "authors"; see the subclasses.
     """
 

@@ -19,7 +19,7 @@ LARGEST_RATE = 16.0
 
 
 class Projected(NamedTuple):
-    """What the inputs determine, with leading dimensions (…).
+    """Projected inputs, with leading dimensions (…).
 
     Attributes:
         values: [q; k; v] before the convolution, (…, C).

@@ -15,7 +15,7 @@ ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 class Affine(nn.Module):
     """W x + b with the parameters of `torch.nn.Linear`, uniform in ±1/√X, which kernels read in place of a call.
 
-    It is no subclass of `torch.nn.Linear`: tools for adapters and quantization replace those, which would have no
+    It is not a subclass of `torch.nn.Linear`: tools for adapters and quantization replace those, which would have no
     effect here, or give the kernels weights that they cannot read.
 
     Args:

@@ -30,7 +30,7 @@ class StepInputs:
         return self
 
     def backward(self) -> "StepInputs":
-        """Return what the backward direction of a layer reads, before all leaves are reversed in time."""
+        """Return the inputs of the backward direction of a layer, before all leaves are reversed in time."""
         return self
 
 

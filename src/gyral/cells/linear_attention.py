@@ -32,7 +32,7 @@ class WindowedState(NamedTuple):
 
 
 class Operands(NamedTuple):
-    """What `gyral.ops.delta.delta_scan` takes for all steps, and `gyral.ops.delta.delta_step` for one.
+    """Operands of `gyral.ops.delta.delta_scan` for all steps, or of `gyral.ops.delta.delta_step` for one.
 
     Attributes:
         q: (…, G, K); G heads of keys divide H.

@@ -22,7 +22,7 @@ HEAD_SIZE = 64  # of the published models
 
 
 class Projected(NamedTuple):
-    """What the inputs determine, with leading dimensions (…).
+    """Projected inputs, with leading dimensions (…).
 
     Attributes:
         u, gate: u_t and z_t (…, H, R, V).

@@ -65,7 +65,7 @@ class StabilizedCell(MatrixMemoryCell):
 
     @abstractmethod
     def select(self, projected: Any, values: tuple[Tensor, ...]) -> Heads:
-        """Return what the memory reads and writes."""
+        """Return the queries, keys, values and gates of the memory."""
 
     def step(self, projected: Any, state: Any, constants: object) -> tuple[Tensor, Any]:
         values, state = self.convolve_step(projected.values, state)

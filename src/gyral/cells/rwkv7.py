@@ -26,7 +26,7 @@ class Projected(NamedTuple):
 
 
 class Mixed(NamedTuple):
-    """What x_t and x_{t−1} determine: r_t, γ_t, k_t before and after its change, v_t, a_t and g_t, each (…, H V)."""
+    """Projections of x_t and x_{t−1}: r_t, γ_t, k_t before and after its change, v_t, a_t and g_t, each (…, H V)."""
 
     r: Tensor
     decay: Tensor

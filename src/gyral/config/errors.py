@@ -68,7 +68,7 @@ def _describe(error: BaseException, options: Sequence[str]) -> str:
 
 
 def allocation(error: BaseException) -> str:
-    """Return what a process has tried to allocate, from the error of torch or Python."""
+    """Return the allocation that failed, from the message of torch or Python."""
     return (str(error).strip() or "no memory is left").splitlines()[0].rpartition("Allocator: ")[2]
 
 

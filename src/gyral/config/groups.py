@@ -51,7 +51,7 @@ def list_choices(group: str) -> str:
 
 
 def allowed_choices(group: str, name: str = "") -> str:
-    """Return what an error says about a wrong choice: similar names, and all names or how to list them."""
+    """Return the hint of an error about a wrong choice: similar names, and all names or how to list them."""
     names = choices(group)
     if len(names) <= MOST_LISTED:
         return f"{suggest_name(name, names)}must be one of {', '.join(names)}"

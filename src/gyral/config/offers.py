@@ -210,7 +210,7 @@ def describe(functions: Mapping[str, Function], task: str, evaluations: bool = F
 
 
 def _argument(document: list[str], name: str) -> list[str]:
-    """Return what the section Args of a docstring says about an argument."""
+    """Return the description of an argument in the section Args of a docstring."""
     found: list[str] = []
     for line in document:
         head, colon, text = line.partition(":")

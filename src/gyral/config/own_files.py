@@ -118,7 +118,7 @@ def _fault_of_defaults(group: str, entries: Any) -> str | None:
 
 
 def _fault_of_default(group: str, key: str | None, value: Any) -> str | None:
-    """Return what is wrong with an entry of a list of defaults, as the end of a sentence, None if Hydra reads it."""
+    """Return the error of an entry of a defaults list, as the end of a sentence, or None if Hydra can read it."""
     if key is None:
         path = str(value).partition("@")[0]
         path = path.lstrip("/") if path.startswith("/") else f"{group}/{path}"

@@ -105,7 +105,7 @@ def _reads(word: str, directory: Path) -> bool:
 
 
 def _trusted(words: Sequence[str]) -> list[str]:
-    """Return the modules that the option `trust` among words names; what is not a name is refused later."""
+    """Return the modules that the option `trust` among words names; an invalid name is refused later."""
     values = [word.lstrip("+").removeprefix("trust=") for word in words if word.lstrip("+").startswith("trust=")]
     names = [name.strip("[]'\" ").partition(".")[0] for value in values for name in value.split(",")]
     return [name for name in names if name.isidentifier() and name not in NEVER_TRUSTED]

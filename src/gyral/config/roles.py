@@ -1,4 +1,4 @@
-"""What identifies a run: the role of each option in names of directories, sweeps, rows and records. No torch."""
+"""The identity of a run: the role of each option in names of directories, sweeps, rows and records. No torch."""
 
 from collections.abc import Mapping
 from functools import lru_cache

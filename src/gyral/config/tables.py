@@ -251,7 +251,7 @@ def _extended(file: Path, section: str, own: dict[str, Any]) -> Table | None:
 
 
 def _faults(content: dict[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the sections of a table; each check needs that the earlier ones found nothing."""
+    """Yield the errors in the sections of a table; each check needs that the earlier ones found nothing."""
     for section in content:
         if section not in SECTIONS:
             yield f"{section}: must be one of {', '.join(SECTIONS)}"

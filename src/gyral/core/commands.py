@@ -88,12 +88,12 @@ def version() -> str:
 
 
 def print_version() -> None:
-    """Print what --version asks for, in every command."""
+    """Print the version, for --version of every command."""
     print(f"gyral {version()}")
 
 
 def output_of(*command: str, folder: Path | None = None, seconds: float = 10.0) -> str:
-    """Return what another program prints; bytes that are not UTF-8 become lone surrogates.
+    """Return the output of another program; bytes that are not UTF-8 become lone surrogates.
 
     Args:
         *command: the program and its arguments.

@@ -63,7 +63,7 @@ class Progress(RichProgress):
 
 
 def _escape_redirected() -> None:
-    """Escape what goes through the streams of rich, which would take colors and links from what is printed."""
+    """Escape the text of rich's streams, in which rich would interpret colors and links."""
     for name in ("stdout", "stderr"):
         if isinstance(getattr(sys, name), FileProxy):
             setattr(sys, name, PrintableStream(getattr(sys, name)))

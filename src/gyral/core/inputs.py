@@ -140,7 +140,7 @@ def read_lines(option: str, value: Any) -> Iterator[str]:
 
 
 def source_of(value: Any) -> Any:
-    """Return what names the lines of `read_lines` in errors: the path of the file, or the word lines."""
+    """Return the name of the lines of `read_lines` in errors: the path of the file, or the word lines."""
     return value if isinstance(value, str | os.PathLike) else "lines"
 
 

@@ -1,4 +1,4 @@
-"""What tasks measure, and how reports print it: `Measure`, `Remark`, and the measures that several tasks share."""
+"""The measures of tasks, and how reports print them: `Measure`, `Remark`, and the measures that several tasks share."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -73,9 +73,9 @@ class Options:
             symbols: Annotated[int, Range(2, 200)] = 8
             train_size = 50_000
 
-    `train_size` is an option of the base class, with another default here. As in a dataclass, `ClassVar` is no option,
-    `field(kw_only=False)` is positional, and an attribute with `field(init=False)` is set later. A class may define
-    `__init__` instead; the arguments are then the options.
+    `train_size` is an option of the base class, with another default here. As in a dataclass, `ClassVar` is not an
+    option, `field(kw_only=False)` is positional, and an attribute with `field(init=False)` is set later. A class may
+    define `__init__` instead; the arguments are then the options.
 
     The constructor checks each value against the annotation, calls the next constructor with the positional options,
     sets the options as attributes, and calls `check` and then `__post_init__`.

@@ -47,7 +47,7 @@ class SideOutput:
     took too long, no further calls are made.
 
     Args:
-        name: what it is, the start of the line.
+        name: the name of the output, at the start of the line.
         missing: what is missing after a failure and how to get it, the end of the line.
         seconds: how long a call may take.
 

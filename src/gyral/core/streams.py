@@ -103,7 +103,7 @@ def check_directory() -> None:
 
 
 def finish_output(more: str = "") -> None:
-    """Write what standard output still holds; end the process if that fails, silently if nobody reads it.
+    """Write the buffer of standard output; end the process if that fails, silently if nobody reads it.
 
     Args:
         more: A text to write after it, to find out whether standard output can be written.

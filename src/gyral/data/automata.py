@@ -144,7 +144,7 @@ def _parse(path: str | Path) -> Any:
     try:
         return json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
-        raise OptionError(OPTION, path, f"is no JSON file ({error})") from None
+        raise OptionError(OPTION, path, f"is not a JSON file ({error})") from None
 
 
 def _is_name(value: Any) -> bool:

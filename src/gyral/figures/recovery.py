@@ -1,4 +1,4 @@
-"""What becomes of an error in the state: corrected, kept or amplified."""
+"""Whether a cell corrects, keeps or amplifies an error in its state."""
 
 from itertools import pairwise
 from typing import Any, NamedTuple

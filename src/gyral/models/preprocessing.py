@@ -1,4 +1,4 @@
-"""What real inputs go through before a model reads them: filled missing values, standardization, a mask."""
+"""Preprocessing of real inputs before a model reads them: filled missing values, standardization, a mask."""
 
 import numpy as np
 import torch

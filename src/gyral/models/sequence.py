@@ -214,7 +214,7 @@ class SequenceModel(nn.Module):
 def _cells_of_sizes(
     cell: Callable[..., RecurrentCell], sizes: Sequence[int], num_layers: int
 ) -> list[Callable[[int], RecurrentCell]]:
-    """Return what makes the cell of each layer, from a cell that has a hidden size."""
+    """Return a constructor of the cell of each layer, from one of a cell that has a hidden size."""
     found = [check_integer("layer_sizes", size) for size in sizes]
     if num_layers not in (1, len(found)):
         raise OptionError("num_layers", num_layers, f"must be {len(found)}, the number of layer_sizes, or 1")

@@ -1,4 +1,4 @@
-"""What tracers do with a layer: `torch.fx` records one call, `torch.jit.script` refuses it, ONNX gets plain loops."""
+"""How tracers treat a layer: `torch.fx` records one call, `torch.jit.script` refuses it, ONNX gets plain loops."""
 
 from typing import Any, NoReturn
 

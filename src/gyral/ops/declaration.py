@@ -1,4 +1,4 @@
-"""What an operator declares besides its kernels: checks of its arguments, and its floating-point operations.
+"""The declarations of an operator besides its kernels: checks of its arguments, and its floating-point operations.
 
 Kernels read the memory of tensors, so that all of them are checked before. Each error is one line that names the
 argument. Floating-point operations are counted as `torch.utils.flop_counter.FlopCounterMode` counts them: those of
@@ -137,7 +137,7 @@ class KnownCall(NamedTuple):
 
     @classmethod
     def of(cls, given: Sequence[Any]) -> "KnownCall | None":
-        """Return what to compare other arguments with, or None if they cannot be compared so."""
+        """Return the value to compare other arguments with, or None if they cannot be compared so."""
         places = [index for index, value in enumerate(given) if isinstance(value, Tensor)]
         others = [index for index, value in enumerate(given) if not isinstance(value, Tensor)]
         guard = tensor_guard([given[index] for index in places])

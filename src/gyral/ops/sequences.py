@@ -64,7 +64,7 @@ def last_step(sequence: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def shift(first: Tensor, sequence: Tensor) -> Tensor:
-    """Return what precedes each step of a sequence (T, B, …): `first` (B, …), then the steps except for the last."""
+    """Return the predecessors of the steps (T, B, …): `first` (B, …), then the steps except for the last."""
     # slices with T − 1 steps would make compilers assume that T is not 2
     return torch.cat((first.unsqueeze(0), sequence))[:-1]
 

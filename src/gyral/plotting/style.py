@@ -143,7 +143,7 @@ def cell_styles(cells: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _key(cell: str) -> str:
-    """Return what the spellings of a name share: "Mamba-2" and "Mamba2", "M²RNN" and "M2RNN"."""
+    """Return the common form of the spellings of a name: "Mamba-2" and "Mamba2", "M²RNN" and "M2RNN"."""
     return re.sub(r"\W", "", normalize("NFKC", cell)).lower()
 
 

@@ -251,7 +251,7 @@ class _Hydra:
 
 @dataclass(frozen=True)
 class _Multirun:
-    """What is read of multirun.yaml."""
+    """The part of multirun.yaml that is read."""
 
     hydra: _Hydra
 

@@ -8,7 +8,7 @@ from gyral.runs.records import read_run
 
 
 def published_results(directory: Path) -> dict[str, str]:
-    """Return what was published for the row of a run, by the name of the result: {"test/accuracy": "61.0"}.
+    """Return the published values for the row of a run, by the name of the result: {"test/accuracy": "61.0"}.
 
     The name of the paper's finding, where it gives no number, is "finding". A question mark is the mark of values that
     nobody has compared with the paper. A run of no table, or of a row without published values, has none.

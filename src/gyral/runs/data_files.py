@@ -1,8 +1,8 @@
 """The data of a run: absolute paths in its configuration, and digests in its provenance. Imports no torch.
 
 An option of the section `task` names data if its type in the signature of its class has a `Path`. The location of a
-corpus that is downloaded, `data_dir`, is no such option: it may differ from machine to machine. All configurations here
-are plain values.
+corpus that is downloaded, `data_dir`, is not one of them: it may differ from machine to machine. All configurations
+here are plain values.
 """
 
 import glob
@@ -154,13 +154,13 @@ def relocate(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
         given: the places as text of the command line, by the keys of the options.
 
     Raises:
-        OptionError: an option that names no data of the run.
+        OptionError: an option that is not a data file of the run.
     """
     for key, text in given.items():
         owner, name = owner_of(values, key)
         target = None if owner is None or not owner[name] else owner.get("_target_")
         parameters = {} if target is None else parameters_of(get_object(target)) or {}
         if owner is None or not is_data(name, parameters.get(name)):
-            raise OptionError(key, text, "names no data of the run, whose configuration is saved; leave it out")
+            raise OptionError(key, text, "is not a data file of the run, whose configuration is saved")
         value = yaml.load(text, Loader=Loader) if text.startswith("[") else text
         owner[name] = absolute(value)

@@ -41,7 +41,7 @@ def check_database(path: Path) -> None:
         path: path of the database, which need not exist.
 
     Raises:
-        UserError: a file beside the database is a link or no file, or is a journal that names another file; the
+        UserError: a file beside the database is a link or not a file, or is a journal that names another file; the
             database has views or triggers; or it is not a database.
     """
     path = Path(os.path.realpath(path))  # SQLite's other files are beside the file that a link leads to

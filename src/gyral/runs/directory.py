@@ -144,7 +144,7 @@ def load_run(directory: Path, trust: Any = None, option: str = "run") -> Run:
         option: the option that gives the directory, for errors.
 
     Raises:
-        UserError: the directory is not a run directory, or its configuration is damaged or names what is not trusted.
+        UserError: the directory is not a run directory, or its configuration is damaged or names untrusted modules.
     """
     if not (directory / CONFIG).is_file():
         raise OptionError(option, directory, f"must be a run directory, one that holds {CONFIG}")
@@ -167,7 +167,7 @@ def with_data_at(run: Run, places: Mapping[str, str]) -> Run:
         places: paths by the keys of the options that name data, such as `task.corpus.path`.
 
     Raises:
-        OptionError: an option that names no data of the run.
+        OptionError: an option that is not a data file of the run.
     """
     if not places:
         return run
@@ -189,7 +189,7 @@ def check_saved_config(
         file: the file that contains it. None: `origin`.
 
     Raises:
-        UserError: it names what is not trusted, or lacks a section.
+        UserError: it names an untrusted module, or lacks a section.
     """
     check_names(config, option, origin, trust)
     for key in (*SECTIONS, *OPTIONS):

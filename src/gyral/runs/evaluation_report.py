@@ -17,7 +17,7 @@ NO_VALUE = "–"
 
 
 class Request(NamedTuple):
-    """What an evaluation beyond a task's metrics needs besides the task.
+    """Arguments of an evaluation beyond a task's metrics, besides the task.
 
     Attributes:
         title: a description of the model and its checkpoint.

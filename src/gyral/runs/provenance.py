@@ -20,7 +20,7 @@ from gyral.runs.saved_files import read_json, read_yaml, restore_plain
 
 OVERRIDES, PROVENANCE, DIFF = "overrides.yaml", "provenance.json", "git.diff"
 SECONDS = 10.0  # of a program that is asked
-# What is asked for a run's origin. Without an answer, the run goes on.
+# The questions about a run's origin. Without an answer, the run continues.
 GIT = SideOutput("git", "the origin of a run lacks its commit and changes")
 DRIVER = SideOutput("nvidia-smi", "the origin of a run lacks its GPU")
 PACKAGES = SideOutput("Installed packages", "the origin of a run lacks their versions")
@@ -30,7 +30,7 @@ DIFFERENCE = ("git", "--no-pager", "diff", "--no-color", "--no-ext-diff", "--no-
 
 @dataclass(frozen=True)
 class Origin:
-    """What is read of provenance.json, and of the provenance in a record file."""
+    """The part of provenance.json, and of the provenance in a record file, that is read."""
 
     id: str | None = None
     sweep: str | None = None
@@ -150,7 +150,7 @@ def installed_packages() -> dict[str, str]:
 
 
 def ask_driver(*options: str) -> str | None:
-    """Return what nvidia-smi prints with options, None without a driver."""
+    """Return the output of nvidia-smi with options, or None without a driver."""
     return _ask(DRIVER, "nvidia-smi", *options)
 
 

@@ -55,7 +55,7 @@ class _Content:
 
 @dataclass(frozen=True)
 class _Probe:
-    """What is read of the results of a probe."""
+    """The part of a probe's results that is read."""
 
     numbers: dict[str, float | None]
 

@@ -117,7 +117,7 @@ def _read_record(directory: Path, locks: set[int]) -> tuple[RunRecord, list[str]
 
 
 def _read_log(directory: Path, measures: Sequence[Measure]) -> tuple[Log, int, bool]:
-    """Return what a run has logged, its last step, and whether the last line of the file is cut off."""
+    """Return the log of a run, its last step, and whether the last line of the file is cut off."""
     if not os.path.lexists(directory / METRICS):  # a run that failed before its first step has logged nothing
         return Log(), 0, False
     names = curve_names(measures)

@@ -53,7 +53,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Log:
-    """What a run has logged over training.
+    """The log of a run over training.
 
     Attributes:
         curves: the metrics of `curve_names`.
@@ -158,7 +158,7 @@ class RunRecord:
 
     @cached_property
     def log(self) -> Log:
-        """What the run has logged over training, read when it is first asked for.
+        """The log of the run over training, read at the first access.
 
         Raises:
             UserError: the file is damaged.

@@ -218,7 +218,7 @@ def _without_surrogates(text: str | bytes) -> str | None:
 
 @cache
 def _adapter(kind: Any) -> Any:
-    """Return what checks values of a type."""
+    """Return a validator of values of a type."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)

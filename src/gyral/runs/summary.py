@@ -1,4 +1,4 @@
-"""What the terminal shows at the end of a run: the final metrics, and the commands that come next. Imports no torch."""
+"""The summary at the end of a run in the terminal: final metrics, and commands that come next. Imports no torch."""
 
 import math
 import sys
@@ -74,7 +74,7 @@ def print_next_commands(
     words = [f"run={relative_path(run.directory)}", *needed_trust(run.config)]
     commands = {"evaluate it on the validation split": [*program("evaluate"), *words, "split=val"]}
     if generates:
-        commands["see what it generates"] = [*program("generate"), *words]
+        commands["generate from it"] = [*program("generate"), *words]
     if predicts:
         commands["predict for your own inputs"] = [*program("predict"), *words, f"data=new{_suffix(run)}"]
     if overrides is not None:
@@ -109,7 +109,7 @@ def _doubled_steps(run: Run) -> int | None:
 
 
 def needed_trust(config: Mapping[str, Any]) -> list[str]:
-    """Return what a command needs besides the run directory: the word trust=<modules>, or nothing.
+    """Return the options that a command needs besides the run directory: the word trust=<modules>, or nothing.
 
     Args:
         config: the configuration of the run.

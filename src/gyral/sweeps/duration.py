@@ -155,7 +155,7 @@ class Durations:
         return max(sum(durations) / (self.at_once or 1), max(durations))
 
     def describe(self, jobs: Sequence[Sequence[str]]) -> str | None:
-        """Return how long jobs take as a text, and by what it is known; None if nothing is known."""
+        """Return how long jobs take as a text, and the source of the estimate; None if nothing is known."""
         seconds = self.seconds(jobs)
         if seconds is None:
             return None

@@ -78,7 +78,7 @@ class Task(Steps, ABC, Generic[Data]):
         predictor: dotted name of the function that predicts for inputs of a user's own, for `gyral predict run=…` and
             `predict`. It takes the task and the inputs, such as the path of a file, yields tables of predictions with
             the same columns, and returns the metrics; see `gyral.tasks.predicted.Tables`. The first line of its
-            docstring says what it reads. Empty: there is none.
+            docstring describes its inputs. Empty: there is none.
         unit: what `batch_size_in_units` counts, in the plural. The speed of training is logged as
             `train/<unit>_a_second`.
         lr: the learning rate, in place of that of the optimizer's options. None: that of the options. `Tuner.lr_find`

@@ -1,4 +1,4 @@
-"""What Lightning calls of a task: steps, evaluation, logging, and the state that checkpoints hold."""
+"""The methods of a task that Lightning calls: steps, evaluation, logging, and the state that checkpoints hold."""
 
 import math
 from collections.abc import Iterator
@@ -141,7 +141,7 @@ class Steps(LightningModule):
         self.step_validation(values[self.monitor])
 
     def step_validation(self, monitored: Tensor) -> None:
-        """Update what depends on validations; in this base class, the learning-rate schedule.
+        """Update the learning-rate schedule after a validation; a task may update more.
 
         Args:
             monitored: value of the monitored metric in the validation that has ended.

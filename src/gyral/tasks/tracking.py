@@ -1,4 +1,4 @@
-"""What the tasks of state tracking share: words of symbols, whose labels follow from all symbols so far."""
+"""The base of the tasks of state tracking: words of symbols, whose labels follow from all symbols so far."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence

@@ -405,7 +405,7 @@ def load(
 
     Raises:
         UserError: the directory holds no run, no checkpoint, or a checkpoint of another model; the configuration of
-            the run names what is not trusted; or the data are not those of the run.
+            the run names an untrusted module; or the data are not those of the run.
     """
     path = Path(directory).expanduser()
     if path.is_file():
@@ -424,7 +424,7 @@ def load_trained(run: Run, checkpoint: str) -> tuple[Task, int]:
 
 
 def load_for_inputs(run: Run, checkpoint: str) -> tuple[Task, int]:
-    """Return what `load_trained` does, without the data of the run if its checkpoint says what the inputs are.
+    """Do the same as `load_trained`, but without the data of the run if its checkpoint describes the inputs.
 
     Such a task predicts for inputs of a user's own, but `task.data` has no examples.
     """

@@ -195,7 +195,7 @@ def read_saved_config(path: Path, trust: Any = None) -> DictConfig:
         trust: the modules besides Gyral's own that the configuration may name, see `gyral.config.trust`.
 
     Raises:
-        UserError: the file is not a checkpoint, or has no configuration, or one that names what is not trusted.
+        UserError: the file is not a checkpoint, or has no configuration, or one that names an untrusted module.
     """
     config = load_checkpoint(path).get(Task.CHECKPOINT_HYPER_PARAMS_KEY)
     directory = path.absolute().parent.parent

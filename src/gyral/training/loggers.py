@@ -199,7 +199,7 @@ def _parameters(node: Any) -> Mapping[str, Parameter]:
 
 
 def _arguments(parameters: Mapping[str, Parameter], node: Any, run: Run | None) -> dict[str, Any]:
-    """Return what a logger gets besides its options: the run, or, for a logger of Lightning, its directory.
+    """Return the arguments of a logger besides its options: the run, or, for a logger of Lightning, its directory.
 
     Args:
         parameters: the parameters of its class or function.
@@ -270,7 +270,7 @@ def open_logger(run: Run, name: str, output: SideOutput) -> Any:
 
 
 def set_beside(logger: Logger, output: SideOutput) -> None:
-    """Make what Lightning and callbacks call of a logger calls of a side output, which do not end a training."""
+    """Turn the methods of a logger into calls of a side output, whose failure does not end a training."""
     for name in dir(type(logger)):
         if name.startswith("log_") or name in ("follow", "save", "finalize", "after_save_checkpoint"):
             method = getattr(type(logger), name)
@@ -279,7 +279,7 @@ def set_beside(logger: Logger, output: SideOutput) -> None:
 
 
 def log_results(loggers: list[Any], results: dict[str, Any], picture: Path | None, task: Task, run: Run) -> None:
-    """Log what a run has found: a picture, if any, to loggers of images, and the metrics to Weights & Biases.
+    """Log the results of a run: a picture, if any, to loggers of images, and the metrics to Weights & Biases.
 
     It also gets predictions and the checkpoint, if its options ask for them.
     """

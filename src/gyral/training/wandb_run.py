@@ -84,7 +84,7 @@ class RunLogger(WandbLogger):
             experiment.define_metric(task.monitor, step_metric=STEPS, summary=task.mode)
 
     def follow(self, rows: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Log what W&B lacks of an earlier start, and then each metric that it does not have yet.
+        """Log the metrics of an earlier start that W&B lacks, and then each metric that it does not have yet.
 
         A resumed run repeats the steps after its last checkpoint, with the same metrics. They are logged once: steps
         would decrease.
@@ -203,7 +203,7 @@ def _ends_line(names: Iterable[str]) -> bool:
 
 
 class _Terminal:
-    """Receives what wandb would print, its only way to tell that it has given up. It has the methods of a logger."""
+    """Receives the output of wandb, which reports only there that it has given up. It has the methods of a logger."""
 
     def __init__(self, output: SideOutput) -> None:
         self._output = output

@@ -333,7 +333,7 @@ class Parser:
 
 
 def _advice(text: str) -> str:
-    """Return what is wrong with a number that has a decimal comma, or nothing."""
+    """Return the hint for a number that has a decimal comma, or an empty text."""
     return " with a decimal point" if re.fullmatch(r"[+-]?\d+,\d+", text) else ""
 
 

@@ -210,7 +210,7 @@ def _whole_sequences(
         join: makes one block of rows of several.
 
     Raises:
-        OptionError: a sequence goes on after the end of its piece.
+        OptionError: a sequence continues after the end of its piece.
     """
     parts: list[Any] = []
     keys: list[Any] = []

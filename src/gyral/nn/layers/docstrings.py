@@ -48,7 +48,7 @@ def _shapes(cell_class: Any) -> str:
 
 
 def _state(cell_class: Any) -> str:
-    """Return what the state of a layer is: by the section "State" of its cell, or by the type."""
+    """Return the description of the state of a layer: by the section "State" of its cell, or by the type."""
     if text := sections(getdoc(cell_class) or "").get("State"):
         return f"{' '.join(text.split())} Each tensor has a first dimension num_layers · D before B."
     returned = signature(cell_class.init_state).return_annotation

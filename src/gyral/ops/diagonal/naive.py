@@ -61,7 +61,7 @@ def diagonal_scan(
 
 
 def select_unmarked(added: Tensor, marks: Tensor | None, first: int = 0) -> Tensor:
-    """Return what is added to the steps from `first` on, and zero where they are marked: zero times infinity is NaN."""
+    """Return the terms added to the steps from `first` on, zero where they are marked: zero times infinity is NaN."""
     return added if marks is None else added.masked_fill(marks[first : first + len(added)], 0.0)
 
 

@@ -1,4 +1,4 @@
-"""What mLSTM reads from its memory: values divided by their norm, and normalized in each head.
+"""The outputs of mLSTM's memory: values divided by their norm, and normalized in each head.
 
     h = c / (max(|n|, e^{−m}) + 10⁻⁶),  y = (h − mean h) / √(var h + ε)
 

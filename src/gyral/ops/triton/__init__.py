@@ -1,1 +1,1 @@
-"""What the Triton kernels of several families share."""
+"""Code that the Triton kernels of several families share."""

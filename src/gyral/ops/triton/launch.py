@@ -1,4 +1,4 @@
-"""What the Python functions share that launch kernels."""
+"""Code shared by the Python functions that launch kernels."""
 
 import math
 from collections.abc import Callable, Sequence

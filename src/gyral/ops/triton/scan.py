@@ -25,7 +25,7 @@ def load_pair(pointer, distance, mask, both: tl.constexpr):
 
 @triton.jit
 def store_pair(pointer, distance, one, other, mask, both: tl.constexpr):
-    """Store what `load_pair` loads."""
+    """Store a pair in the form that `load_pair` reads."""
     tl.store(pointer, one, mask=mask)
     if both:
         tl.store(pointer + distance, other, mask=mask)

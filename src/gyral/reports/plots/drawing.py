@@ -64,7 +64,7 @@ def plot(path: Path, where: str, frames: Sequence[Frame], options: Options) -> s
 
 
 def describe(figure: Figure, panels: Sequence[Panel], options: Options) -> str:
-    """Return what a figure shows, as for its caption."""
+    """Return a description of a figure, as for its caption."""
     labels = dict.fromkeys(text for axes in figure.axes for text in (axes.get_ylabel(), axes.get_xlabel()) if text)
     counts = sorted({len(series.records) for panel in panels for series in panel.series})
     if options.plot in MEDIANS:

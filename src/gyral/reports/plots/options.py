@@ -15,7 +15,7 @@ SEEDS = ("deviation", "range", "all")
 
 @dataclass(frozen=True)
 class Options:
-    """What a plot of several runs shows.
+    """Options of a plot of several runs.
 
     Attributes:
         plot: one of `PLOTS`.

@@ -73,7 +73,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """What one pair of axes shows.
+    """The content of one pair of axes.
 
     Attributes:
         title: what distinguishes it from the other panels; empty if there is a single one.

@@ -193,7 +193,7 @@ class Table:
 
 
 def _common_runs(common: Sequence[str], is_shared: Sequence[bool], lacking: Sequence[str]) -> str:
-    """Return what the numbers of a table are means of.
+    """Return the text that describes over which runs the numbers of a table are means.
 
     Args:
         common: the seeds and the steps that most of its rows share, "" for none.

@@ -85,7 +85,7 @@ class Worker:
 
 
 def _prepare_worker() -> int:
-    """Import what jobs need, and return the id of this process."""
+    """Import the modules that jobs need, and return the id of this process."""
     for module in MODULES:
         with contextlib.suppress(ModuleNotFoundError):  # of an extra: a job that needs it says so
             importlib.import_module(module)

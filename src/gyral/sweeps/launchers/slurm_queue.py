@@ -1,4 +1,4 @@
-"""What SLURM's commands say of jobs: squeue of those that wait or run, scontrol and sacct of those that have ended.
+"""The states of SLURM jobs, from squeue for waiting and running jobs, and from scontrol and sacct for ended ones.
 
 submitit asks sacct alone, which knows nothing on a cluster without accounting.
 """
@@ -47,7 +47,7 @@ def read_queue() -> dict[str, QueuedJob]:
 
 
 def show(job: str) -> dict[str, str]:
-    """Return what the controller says of a job, by the names of `scontrol show job`; nothing if it has forgotten it."""
+    """Return the fields of `scontrol show job` for a job by name; empty if the controller no longer has it."""
     try:
         return dict(re.findall(r"(\w+)=(\S*)", call("scontrol", "show", "job", "--oneliner", job)))
     except OSError:

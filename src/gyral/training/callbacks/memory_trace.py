@@ -1,4 +1,4 @@
-"""Records what an external memory does during one example."""
+"""Records the reads and writes of an external memory during one example."""
 
 from typing import Any
 

@@ -172,7 +172,7 @@ def read_summaries(path: str) -> dict[str, list[str]]:
     """Return the sentences of the summaries in an output file of `Output`, by the places of their articles.
 
     Raises:
-        OptionError: the file cannot be read or is no such file.
+        OptionError: the file cannot be read or has another format.
     """
     found: dict[str, list[str]] = {}
     try:

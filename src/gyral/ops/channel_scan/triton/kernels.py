@@ -45,7 +45,7 @@ def _constants(rate, frequency, scale, readout, first, place, here, config: tl.c
 
 @triton.jit
 def _load_constants(constants, place, here, config: tl.constexpr):
-    """Return what `forward_states` has written of `_constants`."""
+    """Return the values of `_constants` that `forward_states` has written."""
     whole: tl.constexpr = config.size * config.states
     a, ai = load_pair(constants + place, whole, here, True)
     w, wi = load_pair(constants + 2 * whole + place, whole, here, True)

@@ -18,7 +18,7 @@ _UNITS = tl.constexpr(256.0)  # a multiple of 1/256 up to 120 has 15 bits, and t
 
 
 class Config(NamedTuple):
-    """What is fixed when a kernel is compiled."""
+    """Compile-time constants of a kernel."""
 
     groups: int  # G
     heads: int  # H
@@ -144,7 +144,7 @@ def output_at(c, config: tl.constexpr):
 
 @triton.jit
 def load_scales(q, k, c, config: tl.constexpr):
-    """Return what makes q and k unit vectors, (C,) each; ones if they stay as they are."""
+    """Return the factors that make q and k unit vectors, (C,) each; ones if they stay as they are."""
     one = tl.arange(0, config.chunk) * 0.0 + 1.0
     of_q, of_k = one, one
     if config.unit:

@@ -69,7 +69,7 @@ def prepare_chunks(
     rows,
     config: tl.constexpr,
 ):
-    """Write what a chunk is made of; see above.
+    """Write the factors of a chunk; see above.
 
     For the backward pass, `grad_solved` becomes the gradient of U from the outputs of the chunk, Aᵀ dY, with NaN at the
     micro-steps that reach an output whose gradient is not finite. Any of `solved`, `grad_outputs` and `grad_solved` may

@@ -26,7 +26,7 @@ CARRIED = 16  # columns of a memory in the registers of a program
 
 
 def config_of(a: Any) -> Config:
-    """Return what is fixed when the kernels are compiled."""
+    """Return the compile-time constants of the kernels."""
     shape = (*a.v.shape[2:], *a.q.shape[2:])
     kinds = 0 if a.decay is None else a.decay.dim(), 0 if a.erase is None else a.erase.dim()
     # torch refuses to read the older `allow_tf32` where the newer setting was used
@@ -89,7 +89,7 @@ def allocate(a: Any) -> tuple[list[Any], list[Any]]:
 
 
 class Scratch:
-    """What a chunk of a head has between the kernels; see `gyral.ops.delta.triton.forward`."""
+    """Values of a chunk of a head that one kernel passes to the next; see `gyral.ops.delta.triton.forward`."""
 
     def __init__(self, a: Any, config: Config) -> None:
         _, count = chunks_of(a, config)

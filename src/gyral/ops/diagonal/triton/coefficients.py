@@ -14,7 +14,7 @@ _SHARPNESS, _SMALLEST = tl.constexpr(SHARPNESS), tl.constexpr(SMALLEST)
 
 
 class Config(NamedTuple):
-    """What is fixed when a kernel is compiled. The widths are numbers at a step of a row."""
+    """Compile-time constants of a kernel. The widths are numbers at a step of a row."""
 
     kind: str  # "constant" or "decay" of `diagonal_scan`, "min_gru" or "min_lstm" of `min_gated`, "rg_lru", "blend"
     size: int  # N, the number of channels of a row

@@ -56,7 +56,7 @@ def run(kernel: Any, config: Config, values: Tensor, gates: Tensor | None, a: An
 
 
 def _config(a: Any, form: Form) -> Config:
-    """Return what is fixed when the kernels are compiled."""
+    """Return the compile-time constants of the kernels."""
     is_complex = getattr(a, "is_complex", False)
     size = a.h0.shape[1] // (2 if is_complex else 1)
     return Config(

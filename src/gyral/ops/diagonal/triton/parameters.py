@@ -16,7 +16,7 @@ COLUMNS = tl.constexpr(64)  # outputs, or rows of a batch, that it reads at once
 
 
 class Config(NamedTuple):
-    """What is fixed when the kernels are compiled."""
+    """Compile-time constants of the kernels."""
 
     kind: str  # see `gyral.ops.diagonal.layer.discretize`
     states: int  # P

@@ -60,7 +60,7 @@ def backward(
 
 
 def _config(a: Any) -> Config:
-    """Return what is fixed when the kernels are compiled."""
+    """Return the compile-time constants of the kernels."""
     (_, heads, block, _), size = a.weight.shape, a.h0.shape[1]
     return Config("rg_lru", size, False, "", size, 2 * heads * block, 0, True, block, 3)
 

@@ -12,7 +12,7 @@ _EPSILON, _ALL = tl.constexpr(EPSILON), tl.constexpr(tl.PropagateNan.ALL)
 
 
 class Config(NamedTuple):
-    """What is fixed when a kernel is compiled."""
+    """Compile-time constants of a kernel."""
 
     size: int  # V
     block: int  # V rounded up to a power of 2

@@ -20,7 +20,7 @@ _OPPOSITE = tl.constexpr((8 * torch.finfo(torch.float32).eps) ** 2)  # squared n
 
 
 class Config(NamedTuple):
-    """What is fixed when a kernel is compiled."""
+    """Compile-time constants of a kernel."""
 
     size: int  # N
     heads: int  # H
@@ -323,7 +323,7 @@ def backward_rotations(
             next1, next2 = _step(normals, following, program, config)
             next_query = _load_part(parts, following * (4 * config.size) + 2 * config.size + offset, config)
             next_d = _load_part(grad_candidates, following * config.size + offset, config)
-            # what is no number reaches no earlier step
+            # NaN does not reach earlier steps
             clean = tl.where(tl.abs(d) <= LARGEST, d, 0.0)
             query = tl.where(tl.abs(query) <= LARGEST, query, 0.0)
             of_query = r * d[:, None]

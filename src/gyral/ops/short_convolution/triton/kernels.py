@@ -17,7 +17,7 @@ BLOCK_STEPS = tl.constexpr(32)  # steps of a program
 
 
 class Config(NamedTuple):
-    """What is fixed when a kernel is compiled."""
+    """Compile-time constants of a kernel."""
 
     channels: int  # C
     kernel: int  # K
@@ -56,7 +56,7 @@ def _values(values, history, t, columns, mask, rows, config: tl.constexpr):
 
 @triton.jit
 def _sums(values, weight, bias, history, starts, t, columns, mask, rows, config: tl.constexpr):
-    """Return what SiLU takes (S, K) at steps t (S,); of steps beyond the mask, numbers that mean nothing."""
+    """Return the arguments of SiLU (S, K) at steps t (S,), undefined at steps beyond the mask."""
     total = tl.zeros(mask.shape, tl.float32)
     reached = mask
     size: tl.constexpr = config.kernel

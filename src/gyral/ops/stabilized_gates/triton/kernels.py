@@ -22,7 +22,7 @@ _NEVER, _ALL = tl.constexpr(NEVER), tl.constexpr(tl.PropagateNan.ALL)
 
 
 class Config(NamedTuple):
-    """What is fixed when a kernel is compiled."""
+    """Compile-time constants of a kernel."""
 
     heads: int  # H
     scale: float
@@ -69,7 +69,7 @@ def _compose(s1, m1, marks1, s2, m2, marks2):
 
 @triton.jit(do_not_specialize=["steps", "rows"])
 def forward_gates(gates, first, lengths, starts, decay, write, least, stabilizers, steps, rows, config: tl.constexpr):
-    """Write what `gyral.ops.stabilized_gates.stabilized_gates` returns, (T, B, H) each.
+    """Write the results of `gyral.ops.stabilized_gates.stabilized_gates`, (T, B, H) each.
 
     Args:
         gates, first: See there.
@@ -162,7 +162,7 @@ def backward_gates(
         b = _load(grad_stabilizers, at, mask) - d - written - _load(grad_least, at, mask) * tl.exp(-m) + passed
         total, _ = scan_tile(following, following, b, b, (following == 0.0).to(tl.int32), g, g, False)
         g = last_row(total, BLOCK_STEPS)
-        # a share of zero passes nothing, not even what is no number
+        # a share of zero passes nothing, not even NaN
         kept = tl.where(share == 0.0, 0.0, share * total)
         d_write = written + tl.where(share == 1.0, 0.0, (1.0 - share) * total)
         place = t.to(tl.int64)[:, None] * rows + columns.row[None, :]
