@@ -3,7 +3,7 @@
 
 #pragma once
 
-#ifdef __AVX512F__
+#ifdef __AVX__
 #include <immintrin.h>
 #endif
 
@@ -22,12 +22,21 @@ template <class Real> inline void store(Real* to, Vector<Real> value) { *reinter
 
 // The first `count` elements of a register, at most LANES, with zeros beyond; nothing beyond them in memory is touched.
 template <class Real> inline Vector<Real> load_first(const Real* from, Index count) {
-#ifdef __AVX512F__
+#if defined(__AVX512F__)
     const unsigned mask = (1u << count) - 1;
     if constexpr (sizeof(Real) == sizeof(float))
         return Vector<Real>(_mm512_maskz_loadu_ps(mask, from));
     else
         return Vector<Real>(_mm512_maskz_loadu_pd(mask, from));
+#elif defined(__AVX__)
+    alignas(32) static const std::int32_t masks[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    if (count == LANES<Real>) return load(from);
+    const std::int32_t* own = masks + 8 - count * Index(sizeof(Real) / sizeof(float));
+    const __m256i mask = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(own));
+    if constexpr (sizeof(Real) == sizeof(float))
+        return Vector<Real>(_mm256_maskload_ps(from, mask));
+    else
+        return Vector<Real>(_mm256_maskload_pd(from, mask));
 #else
     Vector<Real> value = {};
     std::memcpy(&value, from, count * sizeof(Real));
@@ -35,12 +44,22 @@ template <class Real> inline Vector<Real> load_first(const Real* from, Index cou
 #endif
 }
 template <class Real> inline void store_first(Real* to, Index count, Vector<Real> value) {
-#ifdef __AVX512F__
+#if defined(__AVX512F__)
     const unsigned mask = (1u << count) - 1;
     if constexpr (sizeof(Real) == sizeof(float))
         _mm512_mask_storeu_ps(to, mask, __m512(value));
     else
         _mm512_mask_storeu_pd(to, mask, __m512d(value));
+#elif defined(__AVX__)
+    // stores with masks take many instructions on some processors
+    if (count == LANES<Real>) return store<Real>(to, value);
+    const Index words = count * Index(sizeof(Real) / sizeof(float));  // of 4 bytes
+    auto* out = reinterpret_cast<float*>(to);
+    const __m256 all = __m256(value);
+    __m128 rest = _mm256_castps256_ps128(all);
+    if (words & 4) _mm_storeu_ps(out, rest), rest = _mm256_extractf128_ps(all, 1), out += 4;
+    if (words & 2) _mm_storel_pi(reinterpret_cast<__m64*>(out), rest), rest = _mm_movehl_ps(rest, rest), out += 2;
+    if (words & 1) _mm_store_ss(out, rest);
 #else
     std::memcpy(to, &value, count * sizeof(Real));
 #endif
