@@ -38,6 +38,7 @@ template <class Real> inline Vector<Real> load_first(const Real* from, Index cou
     else
         return Vector<Real>(_mm256_maskload_pd(from, mask));
 #else
+    if (count == LANES<Real>) return load(from);  // compilers copy a known number of bytes in pieces
     Vector<Real> value = {};
     std::memcpy(&value, from, count * sizeof(Real));
     return value;
@@ -61,6 +62,7 @@ template <class Real> inline void store_first(Real* to, Index count, Vector<Real
     if (words & 2) _mm_storel_pi(reinterpret_cast<__m64*>(out), rest), rest = _mm_movehl_ps(rest, rest), out += 2;
     if (words & 1) _mm_store_ss(out, rest);
 #else
+    if (count == LANES<Real>) return store<Real>(to, value);
     std::memcpy(to, &value, count * sizeof(Real));
 #endif
 }
