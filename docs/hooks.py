@@ -2,6 +2,7 @@
 repository's pages.
 """
 
+import importlib.util
 import inspect
 import os
 import re
@@ -9,15 +10,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import overview
-import reference
-import tutorials
-from cards import cell_page, index_page, names, task_page
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import ConfigurationError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
+LIBRARY = ROOT / "src" / "gyral"
+
+
+def check_library() -> None:
+    """Raise an error if Python finds no gyral, or another one than that of this repository."""
+    found = importlib.util.find_spec("gyral")
+    if found is None or Path(found.origin or "").resolve().parent != LIBRARY.resolve():
+        there = "is not installed" if found is None else f"is that of {Path(found.origin or '').parent}"
+        raise ConfigurationError(
+            f"gyral {there}, but the pages document {LIBRARY}; run `make docs`, or set PYTHONPATH=src"
+        )
+
+
+check_library()  # before the modules that import it
+
+import overview  # noqa: E402
+import reference  # noqa: E402
+import tutorials  # noqa: E402
+from cards import cell_page, index_page, names, task_page  # noqa: E402
+from equations import Equations  # noqa: E402
+
 INTERNALS = ("cells", "nn", "ops", "data", "models", "tasks", "config", "runs", "training", "generation", "sweeps",
              "reports", "core", "applications")  # fmt: skip
 APPLICATIONS = ROOT / "src" / "gyral" / "applications"
@@ -57,6 +76,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
                         fill(own)
 
     fill(config.nav or [])
+    config.markdown_extensions.append(Equations())  # type: ignore[arg-type]  Markdown takes objects, too
     if "MIKE_DOCS_VERSION" in os.environ:  # mike builds this; elsewhere, the list of versions would be an error 404
         config.extra["version"] = {"provider": "mike"}
     return config
@@ -84,6 +104,7 @@ def _grouped(titles: dict[str, str], folder: str) -> list[dict[str, list[str]]]:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     pages = dict(copied_pages())
+    pages["index.md"] = f"---\ntitle: {config.site_description}\n---\n\n{pages['index.md']}"
     pages["applications/index.md"] += applications_table()
     pages |= {f"cells/{name}.md": cell_page(name) for name in names("cell")}
     pages |= {f"tasks/{name}.md": task_page(name) for name in names("task")}
