@@ -107,7 +107,7 @@ class ConvolutionCell(DeclaredCell):
         window = torch.cat((state.earlier, state.latest.unsqueeze(1), values.unsqueeze(1)), dim=1)
         head = head_of_channel(self.hidden_size, self.heads, values.device)
         weights = self.weights(scores, constants).index_select(-2, head)  # (…, N, K)
-        output = (weights * window.transpose(1, 2)).sum(dim=-1)
+        output = (weights.mT * window).sum(dim=1)  # constant weights are transposed once in an exported program
         return output, self.State(values, window[:, 1:-1])
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:

@@ -51,7 +51,8 @@ class ConvolvedCell(DeclaredCell):
         inside = torch.cat((state.window, values.unsqueeze(1)), dim=1)
         sums = (inside * self.weight_conv.T).sum(1)
         outputs = F.silu(sums if self.bias_conv is None else sums + self.bias_conv)
-        return outputs.split(self.parts, dim=-1), state._replace(window=inside[:, 1:])
+        parts = (outputs,) if len(self.parts) == 1 else outputs.split(self.parts, dim=-1)
+        return parts, state._replace(window=inside[:, 1:])
 
     def convolve(
         self, values: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None

@@ -103,10 +103,9 @@ class SLSTMCell(ConvolvedCell):
 
     def gates(self, entered: Tensor, active: Tensor) -> Tensor:
         """Return W u + b and W x + b (…, 4N), for x and u (…, N)."""
-        u, x = active.unflatten(-1, (self.heads, -1)), entered.unflatten(-1, (self.heads, -1))
-        of_u = torch.einsum("...hj,hgij->...ghi", u, self.weight_gates[:, :2])
-        of_x = torch.einsum("...hj,hgij->...ghi", x, self.weight_gates[:, 2:])
-        return torch.cat((of_u, of_x), dim=-3).flatten(-3).to(self.bias.dtype) + self.bias.flatten()
+        of_u = naive.block_products(active, self.weight_gates[:, :2])
+        of_x = naive.block_products(entered, self.weight_gates[:, 2:])
+        return torch.cat((of_u, of_x), dim=-1).to(self.bias.dtype) + self.bias.flatten()
 
     def finish(self, hidden: Tensor) -> Tensor:
         """Return the normalized outputs (…, N)."""

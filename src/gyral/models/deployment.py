@@ -95,8 +95,8 @@ class _Function(nn.Module):
         self.model, self.preprocessing = model, preprocessing
         self.names: tuple[str, ...] = ()
 
-    def sequences(self, given: dict[str, Tensor]) -> Any:
-        """Return the inputs (B, T, …) of the model."""
+    def of_model(self, given: dict[str, Tensor]) -> Any:
+        """Return the inputs of the model, (B, T, …) or those of a step, (B, …)."""
         inputs = given["inputs"] if self.preprocessing is None else self.preprocessing(given["inputs"])
         return MaskedInputs(inputs, given["write"]) if "write" in given else inputs
 
@@ -106,7 +106,7 @@ class Sequences(_Function):
 
     def forward(self, *arguments: Tensor) -> Tensor:
         given = dict(zip(self.names, arguments, strict=True))
-        outputs: Tensor = self.model(self.sequences(given), lengths=given.get("lengths"))[0]
+        outputs: Tensor = self.model(self.of_model(given), lengths=given.get("lengths"))[0]
         return outputs
 
 
@@ -119,9 +119,8 @@ class Step(_Function):
         recurrent = self.model.recurrent
         structure = tree_flatten(recurrent.init_state(1))[1]
         before = recurrent.reset_state(tree_unflatten(list(arguments[count:]), structure), given.pop("starts"))
-        inputs = self.sequences({name: value.unsqueeze(1) for name, value in given.items()})
-        outputs, after = self.model(inputs, before)
-        return (outputs if self.model.readout is not None else outputs.squeeze(1), *tree_flatten(after)[0])
+        outputs, after = self.model.step(self.of_model(given), before)
+        return (outputs, *tree_flatten(after)[0])
 
 
 def deploy(model: nn.Module, preprocessing: nn.Module | None = None, step: bool = False) -> Deployed:

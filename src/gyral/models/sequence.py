@@ -178,6 +178,21 @@ class SequenceModel(nn.Module):
         outputs, state = self.recurrent(sequence, state, lengths)
         return outputs, vectors, state
 
+    def step(self, inputs: Any, state: Any) -> tuple[Tensor, Any]:
+        """Return the outputs (B, output_size) of one step in evaluation, and the state after it.
+
+        Args:
+            inputs: tokens, (B,) integers; or real (B, X). Or `StepInputs` such as `gyral.MaskedInputs`, with these as
+                values.
+            state: the state before it, see `gyral.nn.recurrent.Recurrent.step`.
+        """
+        has_parts = isinstance(inputs, StepInputs)
+        vectors = self._vectors(inputs.values if has_parts else inputs)
+        hidden, state = self.recurrent.step(inputs._replace(values=vectors) if has_parts else vectors, state)
+        if self.head is not None:
+            return self.head(hidden), state
+        return self.read_out(hidden.unsqueeze(0), vectors.unsqueeze(0)), state
+
     def read_out(self, hidden: Tensor, vectors: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Return the outputs of the model for the outputs and inputs of the recurrent stack that `run` returns."""
         if self.head is not None:
@@ -186,13 +201,13 @@ class SequenceModel(nn.Module):
         return self.readout(hidden, vectors, lengths)
 
     def _vectors(self, inputs: Tensor) -> Tensor:
-        """Return the vectors (T, B, X) of tokens (T, B), or of tokens (T, B, W), pooled over W; or real inputs."""
+        """Return the vectors (…, X) of tokens (T, B) or (B,), or of tokens (T, B, W), pooled over W; or real inputs."""
         if self.input_size is not None:
             return inputs.to(next(self.parameters()).dtype)
         dropping = self.training and self.embedding_dropout > 0
         weight = next(self.parameters()) if self.embedding is None else self.embedding.weight
         kept = dropout_mask(weight.new_empty(self.vocabulary_size, 1), self.embedding_dropout) if dropping else None
-        if inputs.dim() == 2:
+        if inputs.dim() < 3:
             if self.embedding is None:
                 vectors = F.one_hot(inputs, self.vocabulary_size).to(weight.dtype)
             else:

@@ -230,9 +230,15 @@ class RecurrentBase(ChoosesBackends, HasStates):
         return outputs.masked_fill(is_empty.unsqueeze(1), 0.0), final
 
     def _run_layers(
-        self, inputs: Any, state: tuple[State, ...], lengths: Tensor | None, starts: Tensor | None
+        self,
+        inputs: Any,
+        state: tuple[State, ...],
+        lengths: Tensor | None = None,
+        starts: Tensor | None = None,
+        run: Callable[..., tuple[Tensor, State]] | None = None,
     ) -> tuple[Tensor, tuple[State, ...]]:
-        """Run all cells over (T, B, …) inputs."""
+        """Run all cells over (T, B, …) inputs, each by `run`; by `_run` if it is None."""
+        run = run or self._run
         values: Any = inputs
         structures: list[Any] = [None]  # by direction
         if isinstance(inputs, StepInputs):
@@ -257,9 +263,9 @@ class RecurrentBase(ChoosesBackends, HasStates):
                 index = first + direction
                 cell, given = cells[index], (sequence, state[index], lengths, resets[direction])
                 if cell._forward_pre_hooks or cell._forward_hooks or cell._backward_hooks or cell._backward_pre_hooks:
-                    result, last = hooks.call(self._run, cell, *given)
+                    result, last = hooks.call(run, cell, *given)
                 else:
-                    result, last = self._run(cell, *given)
+                    result, last = run(cell, *given)
                 layer.append(reverse(result, lengths) if direction else result)
                 final.append(last)
             outputs = torch.cat(layer, dim=-1) if len(layer) > 1 else layer[0]
@@ -277,8 +283,7 @@ class RecurrentBase(ChoosesBackends, HasStates):
         backend, missing, recorded = self._choose_backend(cell, starts is not None)
         if cell.recorded is not None:
             backend = "reference"
-        if isinstance(inputs, StepInputs) and not isinstance(inputs, cell.input_types):
-            inputs = inputs.values
+        inputs = _understood(cell, inputs)
         if missing is not None and is_any_number(tree_leaves(inputs)[0].shape[0]):
             backend = "reference"  # the functions of torch in place of kernels have loops for one number of steps
         if backend == "fused":
@@ -348,6 +353,18 @@ class Recurrent(RecurrentBase):
             return record_call(self, inputs, state, lengths, starts)
         return self.run(inputs, state, lengths, starts)
 
+    def step(self, inputs: Any, state: tuple[State, ...]) -> tuple[Tensor, tuple[State, ...]]:
+        """Take one step with the readable step of each cell, in evaluation: the computation that `gyral export` writes.
+
+        Args:
+            inputs: (B, X), or `gyral.MaskedInputs` with leaves (B, …).
+            state: One state per cell, of a network in one direction.
+
+        Returns:
+            The outputs (B, output_size) of the last layer, and the state after the step.
+        """
+        return self._run_layers(inputs, state, run=_step)
+
     def split_state(self, state: Any, batch_size: int) -> tuple[State, ...]:
         if not isinstance(state, tuple | list):
             raise InputError(f"state is a {type(state).__name__}, must be a tuple with one state for each cell")
@@ -358,6 +375,17 @@ class Recurrent(RecurrentBase):
 
     def join_states(self, states: tuple[State, ...]) -> tuple[State, ...]:
         return states
+
+
+def _step(cell: RecurrentCell, inputs: Any, state: State, *_: None) -> tuple[Tensor, State]:
+    """Take one step of a cell on inputs (B, X)."""
+    outputs, new = cell(_understood(cell, inputs), state)
+    return outputs, new
+
+
+def _understood(cell: RecurrentCell, inputs: Any) -> Any:
+    """Return inputs, without what the cell does not read."""
+    return inputs.values if isinstance(inputs, StepInputs) and not isinstance(inputs, cell.input_types) else inputs
 
 
 def _like(new: Tensor, old: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ class HasStates(nn.Module, ABC):
             return self.init_state(mask.shape[0])
         if (batch_size := self._batch_size(state)) not in (None, mask.shape[0]):
             raise _rows_error(mask, f"must be bool of shape ({batch_size},), that of the state's rows")
-        initial = self._initial_states(mask.shape[0])
+        initial = self._initial_states(1)  # the rows are equal
         return self._change(partial(choose_rows, mask), initial, self.split_state(state, mask.shape[0]))
 
     def select_state(self, state: Any, rows: Any) -> Any:

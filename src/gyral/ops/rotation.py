@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gyral.core import compat
 from gyral.ops.autograd import differentiable_by, differentiate
+from gyral.ops.compiler import is_exporting_to_onnx
 
 
 class Direction(NamedTuple):
@@ -55,9 +56,11 @@ def direction(vector: Tensor, where: Tensor | None = None) -> Direction:
         nonzero = (squared > torch.finfo(vector.dtype).tiny) & (squared < torch.inf)
         if where is not None:
             nonzero = nonzero & where
-        inverse = torch.where(nonzero, squared, 1.0).rsqrt() * nonzero
-    # the derivative of ‖v‖⁻¹ is of the size ‖v‖⁻², and overflows long before that of v/‖v‖: differentiate at norm 1
+        inverse = torch.where(nonzero, squared, torch.inf).rsqrt()
     scaled = vector * inverse
+    if is_exporting_to_onnx():  # which has no derivatives
+        return Direction(scaled, nonzero)
+    # the derivative of ‖v‖⁻¹ is of the size ‖v‖⁻², and overflows long before that of v/‖v‖: differentiate at norm 1
     return Direction(scaled * torch.where(nonzero, dot(scaled, scaled), 1.0).rsqrt(), nonzero)
 
 
@@ -89,11 +92,11 @@ def plane(source: Direction, goal: Tensor, fallback: Tensor) -> Plane:
     obtuse = cosine < 0
     smallest_sine = 8 * torch.finfo(u.dtype).eps
     opposite = obtuse & (squared < smallest_sine**2)
-    r = torch.addcmul(r * ~opposite, fallback, smallest_sine * opposite.to(u.dtype))
-    squared = torch.where(opposite, smallest_sine**2, torch.where(obtuse, squared, 1.0))
+    r = torch.where(opposite, smallest_sine * fallback, r)
+    squared = torch.where(opposite, smallest_sine**2, squared)
 
     versine = 1 - cosine
-    kappa = torch.where(obtuse, versine / squared, 1 / (1 + cosine.clamp(min=0)))
+    kappa = torch.where(obtuse, versine, 1.0) / torch.where(obtuse, squared, 1 + cosine)
     return Plane(u, r, cosine, versine, kappa)
 
 

@@ -27,10 +27,17 @@ def lowest_scale(dtype: torch.dtype) -> float:
     return max(-1e30, torch.finfo(dtype).min / 2)
 
 
+def block_products(values: Tensor, weight: Tensor) -> Tensor:
+    """Return the products (…, G N) of values (…, N) with G block-diagonal matrices, of blocks (H, G, d, d)."""
+    heads = weight.shape[0]
+    if heads == 1:  # in one call, which runtimes have an operator for
+        return F.linear(values, weight.flatten(0, 2))
+    return torch.einsum("...hj,hgij->...ghi", values.unflatten(-1, (heads, -1)), weight).flatten(-3)
+
+
 def step(projected: Tensor, weight_hh: Tensor, state: State) -> State:
     """Return the state after a step with the projected inputs (B, 4N), rows [i; f; z; o], and R (H, 4, d, d)."""
-    heads = state.hidden.unflatten(1, (weight_hh.shape[0], -1))
-    recurrent = torch.einsum("bhj,hgij->bghi", heads, weight_hh).flatten(1).to(projected.dtype)
+    recurrent = block_products(state.hidden, weight_hh).to(projected.dtype)
     write, forget, values, output = (projected + recurrent).chunk(4, dim=1)
     kept = F.logsigmoid(forget) + state.scale
     scale = torch.maximum(kept, write)
