@@ -259,9 +259,11 @@ def _has(record: RunRecord, options: Sequence[str], free: set[str | None]) -> bo
 
 
 def claims_table(claims: Sequence[Claim]) -> str:
-    """Return the claims as a table in Markdown, with a summary of the verdicts above it."""
+    """Return the claims as a table in Markdown, with the counts of the verdicts above and the commands below it."""
     verdicts = [claim.verdict for claim in claims]
-    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in (HELD, REFUTED, UNDECIDED, UNTESTED))
+    counted = ((verdicts.count(name), name) for name in (HELD, REFUTED, UNDECIDED, UNTESTED))
+    counts = ", ".join(f"{count} {name}" for count, name in counted if count)
+    commands: dict[str, list[str]] = {}
     lines = [
         "| | claim | measured | compared with | difference | verdict |",
         "| ---: | --- | ---: | ---: | ---: | --- |",
@@ -275,15 +277,19 @@ def claims_table(claims: Sequence[Claim]) -> str:
         else:
             first, *second = (f"{solved} of {seeds}" if seeds else "no run" for solved, seeds in claim.counts)
             shown = f"p = {claim.probabilities[0]:.2g}" if second else "–"
-            shown = "seeds missing" if claim.lacks_seeds else shown
+            shown = "too few seeds" if claim.lacks_seeds else shown
             measure = f"seeds with {claim.measure.title} ≥ {claim.solved:g}"
         if second:
             compared = second[0]
         else:
             compared = f"{claim.bound:g}" if claim.solved is None else f"{percent(claim.bound)} of the seeds"
-        sentence = f"{claim.text} ({claim.paper}; {measure})<br>`{claim.command}`"
+        sentence = f"{claim.text} ({claim.paper}; {measure})"
+        commands.setdefault(claim.command, []).append(str(number))
         lines.append(f"| {number} | {sentence} | {first} | {compared} | {shown} | **{claim.verdict}** |")
-    return "\n".join([f"{len(claims)} claims: {counts}.", "", *lines])
+    block = "\n".join(f"* {', '.join(numbers)}: `{command}`" for command, numbers in commands.items())
+    folded = f"<details markdown>\n<summary>Commands of the claims</summary>\n\n{block}\n\n</details>"
+    total = "1 claim" if len(claims) == 1 else f"{len(claims)} claims"
+    return "\n".join([f"{total}: {counts}.", "", *lines, "", folded])
 
 
 def _summary(measure: Measure, values: list[float]) -> str:

@@ -16,11 +16,13 @@ import os
 import re
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
 import measured
+import runs
 import speeds
 import tutorials
 import uses
@@ -36,7 +38,8 @@ from gyral.reports.rows import rows_of
 from gyral.reports.statistics import mean_text
 from gyral.reports.sweep_report import collect
 from gyral.reports.tables.columns import choose_columns, read_names
-from gyral.reports.tables.sections import make_sections
+from gyral.reports.tables.sections import Section, make_sections
+from gyral.reports.tables.table import Column, Table
 from gyral.runs.record_files import read_probe
 from gyral.runs.run_record import RunRecord
 
@@ -52,7 +55,6 @@ REPORT = re.compile(
 CLAIMS = re.compile(r"(<!-- claims (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PROBE = re.compile(r"(<!-- probe (\w+) sweep=(\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 TITLE = re.compile(r"^## .*\n\n", re.MULTILINE)
-RUNS = re.compile(r"### Runs\n\n((?:\|.*\n?)+)")
 
 
 def filled(text: str, folder: Path) -> str:
@@ -84,17 +86,65 @@ def known() -> dict[str, RunRecord]:
 
 
 def report(where: str, only: str | None, columns: str | None, missing: bool, with_runs: bool) -> str:
-    """Return the report of the records in a folder as Markdown; the lists of runs can be folded."""
+    """Return the report of the records in a folder, or of a table without runs, as Markdown."""
     if where in generated_choices("sweep"):
         sections, notes = make_sections([], None, where), []
     else:
         sections, notes, _ = collect(where, known(), everything=True, only=read_names("only", only), missing=missing)
     faults.extend(notes)
     shown = choose_columns(sections, read_names("columns", columns)) if columns else sections
-    text = markdown.render(shown, notes, with_runs=with_runs)
-    if only:  # the page has a heading for each part
-        text = TITLE.sub("", text)
-    return RUNS.sub(r"<details markdown>\n<summary>Runs, with commits and commands</summary>\n\n\1\n</details>\n", text)
+    parts = [part for section in shown for part in section_parts(section, where, only, with_runs)]
+    parts += [f"- {escape_markdown(line)}" for line in notes]
+    text = "\n\n".join(parts) + "\n"
+    return TITLE.sub("", text) if only else text  # the page has a heading for each part
+
+
+def section_parts(section: Section, where: str, only: str | None, with_runs: bool) -> Iterator[str]:
+    """Yield the tables of a section, its runs, and a sentence about the runs that were not started.
+
+    Columns without any number are left out, and so are tables without any.
+    """
+    absent = section.absent
+    tables = [without_empty_columns(table) for table in section.tables]
+    shown = replace(section, tables=[table for table in tables if table.columns], absent=0, commands=[])
+    if section.records and not section.stopped:
+        yield markdown.render([shown], [], with_runs=False).rstrip("\n")
+        if with_runs:
+            yield runs.folded_runs(section)
+        if absent:
+            chosen = f' "only={only}"' if only else ""
+            counted = "1 run of this table has" if absent == 1 else f"{absent:,} runs of this table have"
+            yield f"{counted} not been started; `gyral report sweep={where}{chosen}` prints the commands."
+        return
+    shown = replace(shown, tables=[replace(table, caption="") for table in shown.tables])
+    yield markdown.render([shown], [], with_runs=False).rstrip("\n")
+    axes = "" if shown.tables else f"{_listed('row', [row.label for row in section.rows])}{_columns(section)}"
+    yield f"`{section.commands[0]}` trains the rows in {absent:,} runs.{escape_markdown(axes)}"
+
+
+def _columns(section: Section) -> str:
+    heads = dict.fromkeys(column.head for table in section.tables for column in table.columns)
+    return _listed("column", [head for head in heads if head not in ("measured", "paper", "parameters")])
+
+
+def _listed(name: str, texts: list[str]) -> str:
+    return f" Its {name}s are {', '.join(texts)}." if texts else ""
+
+
+def without_empty_columns(table: Table) -> Table:
+    """Return a table without the columns that have no number; the published values beside them get their heads."""
+    kept: list[Column] = []
+    before = replace(table.columns[0], head="")  # the column that has been left out just before
+    is_measured = any(entry.values for column in table.columns for entry in column.entries)
+    for column in table.columns:
+        if all(entry.line == "–" for entry in column.entries):
+            before = column
+            continue
+        if column.head == "paper" and before.head not in ("", "measured"):
+            column = replace(column, head=f"{before.head} (paper)" if is_measured else before.head)
+        kept.append(column)
+        before = replace(column, head="")
+    return replace(table, columns=kept)
 
 
 def claims(name: str) -> str:

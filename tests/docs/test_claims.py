@@ -97,7 +97,7 @@ def test_numbers_equal_those_of_the_runs(tmp_path: Path) -> None:
     assert read.values == ([50.0, 60.0], [30.0, 30.0])
     assert read.verdict == HELD
     table = page.claims_table([read])
-    assert table.startswith("1 claims: 1 held, 0 refuted, 0 undecided, 0 not tested.")
+    assert table.startswith("1 claim: 1 held.")
     assert "| 55.0 ± 7.1 (n = 2) | 30.0 ± 0.0 (n = 2) | +20.0 to +30.0 | **held** |" in table
 
 

@@ -10,6 +10,7 @@ import pytest
 from gyral.config.groups import generated_choices
 from gyral.config.tables import load_table
 from gyral.runs.record_files import SUFFIX
+from gyral.runs.run_record import Provenance, RunRecord
 from tests.helpers.composing import each_once
 from tests.helpers.docs import load_script
 from tests.helpers.found import at_least
@@ -83,3 +84,22 @@ def test_every_published_table_is_on_a_page(results: ModuleType, monkeypatch: py
         folders = {f"results/records/{table.experiment}", *map(str, Path("results/records", table.experiment).parents)}
         is_published = any(paper.keys() - {"row"} for paper in table.papers.values())
         assert not is_published or not shown.isdisjoint({name, *folders}), f"{name} is on no page of results"
+
+
+def test_the_commands_of_folded_runs_are_those_of_the_runs() -> None:
+    runs = load_script("runs")
+    given = [
+        f"gyral train experiment={row} task.qa={qa} seed={seed}{more}"
+        for row in ("a/gru", "a/lstm")
+        for qa, more in ((1, ""), (2, ""), (10, " 'model.layer_sizes=[4,2]'"))
+        for seed in (1, 2)
+    ]
+    given.remove("gyral train experiment=a/gru task.qa=2 seed=1")
+    found = [RunRecord("run", {}, {}, {}, provenance=Provenance(command=command)) for command in given]
+    assert runs.commands_of(found) == [
+        "gyral train -m experiment=a/gru task.qa=1 seed=1,2",
+        "gyral train experiment=a/gru task.qa=2 seed=2",
+        "gyral train -m experiment=a/gru task.qa=10 seed=1,2 'model.layer_sizes=[4,2]'",
+        "gyral train -m experiment=a/lstm task.qa=1,2 seed=1,2",
+        "gyral train -m experiment=a/lstm task.qa=10 seed=1,2 'model.layer_sizes=[4,2]'",
+    ]

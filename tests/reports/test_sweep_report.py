@@ -65,10 +65,10 @@ def test_runs_can_be_selected_by_options(tmp_path: Path) -> None:
 def test_an_option_hides_rows_columns_and_seeds_without_runs(tmp_path: Path) -> None:
     write_run(tmp_path, f"{TABLE1}/gru", length=30, accuracy=0.25)
     whole = invoke(f"sweep={tmp_path}", entry="report").out
-    assert all(text in whole for text in ("seed 2 missing", "LSTM", "length=50", "Runs missing:"))
+    assert all(text in whole for text in ("1 of 2 seeds", "LSTM", "length=50", "not started."))
     part = invoke(f"sweep={tmp_path}", "missing=false", entry="report").out
     assert all(text in part for text in ("GRU", "length=30", "25.0"))
-    assert not any(text in part for text in ("missing", "LSTM", "length=50"))
+    assert not any(text in part for text in ("1 of 2 seeds", "not started", "LSTM", "length=50"))
 
 
 def test_a_table_that_is_narrowed_to_rows_shows_these_and_those_with_runs(

@@ -197,8 +197,8 @@ def test_a_sweep_by_name_is_narrowed_and_shortened_and_continues_after_ctrl_c(
     assert all(json.loads((directory / "DONE").read_text())["steps"] == 4 for directory in directories)
 
     printed = invoke("sweep=rum_paper_table1", entry="report").out
-    assert "Runs missing: 8, not done: 0." in printed  # of these rows, with these lengths
-    assert "seed 1 (seed 2 missing), 4 steps, at the checkpoints" in printed
+    assert "8 runs not started." in printed  # of these rows, with these lengths
+    assert "1 of 2 seeds, 4 steps, at the checkpoints" in printed
 
     # what a paper says and how it is shown is not what a run is: the job's directory takes the row alone, too
     (directory,) = (sweep / "gru").iterdir()
@@ -365,7 +365,7 @@ def test_values_vary_together_in_jobs_directories_and_the_report(tmp_path: Path)
     assert shlex.split(hint)[-3:] == ["plot=columns", "x=model.cell.hidden_size", "save=columns.pdf"]
     report = invoke(f"sweep={tmp_path}", entry="report")
     assert report.status == 0, report.err
-    assert "missing" not in report.out
+    assert "not started" not in report.out
     assert "RNN hidden size = 8, learning rate = 0.01 " in report.out
     assert "RNN hidden size = 16, learning rate = 0.001 " in report.out
 

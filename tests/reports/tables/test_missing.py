@@ -27,7 +27,7 @@ def test_unfinished_runs_are_listed(tmp_path: Path) -> None:
         f"unfinished at step 0: {early}",
     ):
         assert f"{line}\n" in printed
-    assert "Runs missing: 64, not done: 3." in printed
+    assert "64 runs not started, 3 runs not done." in printed
 
 
 def test_a_complete_sweep_needs_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_only_rows_with_unusual_seeds_show_their_seeds(tmp_path: Path) -> None:
             write_run(tmp_path, f"{TABLE1}/{cell}", seed=seed, accuracy=0.5)
     entries, printed = report_of(tmp_path)
     assert [entries[name][0] for name in ("GRU", "LSTM")] == ["50.0 ± 0.0"] * 2
-    assert entries["GORU"][0] == "50.0 seed 1 seed 2 missing"
+    assert entries["GORU"][0] == "50.0 1 of 2 seeds"
     assert "over seeds, 100,000 steps each (seeds 1, 2 unless a row says otherwise), at the" in " ".join(
         printed.split()
     )
@@ -59,7 +59,7 @@ def test_without_a_majority_every_row_shows_its_seeds(tmp_path: Path) -> None:
             write_run(tmp_path, f"{TABLE1}/{cell}", seed=seed, accuracy=0.5)
     entries, printed = report_of(tmp_path)
     assert entries["GRU"][0] == "50.0 ± 0.0 seeds 1, 2"
-    assert entries["LSTM"][0] == "50.0 seed 1 seed 2 missing"
+    assert entries["LSTM"][0] == "50.0 1 of 2 seeds"
     assert "over seeds, 100,000 steps each, at the" in " ".join(printed.split())
 
 
@@ -73,7 +73,7 @@ def test_the_command_of_a_sweep_runs_only_missing_jobs(tmp_path: Path) -> None:
     stopped.rename(tmp_path / "own" / "gru" / "seed=2,task.length=50")  # as the sweep names it in its folder, own
     printed = report_of(tmp_path)[1]
     given = f"experiment={TABLE1}/gru logger=none '~callbacks.progress_bar' hydra.sweep.dir={tmp_path}/own"
-    expected = f"Runs missing: 2, not done: 1. To run them: python -m src.train sweep=rum_paper_table1 {given}\n"
+    expected = f"2 runs not started, 1 run not done. To run them: python -m src.train sweep=rum_paper_table1 {given}\n"
     assert expected in printed
     assert "resume=" not in printed
 
@@ -88,5 +88,5 @@ def test_missing_jobs_of_a_multirun_are_listed_with_their_command(tmp_path: Path
     multirun = {"hydra": {"overrides": overrides, "sweeper": sweeper}}
     (tmp_path / "multirun.yaml").write_text(OmegaConf.to_yaml(multirun))
     command = f"model=gru,lstm optimizer.lr=0.1,1e-3 task.delay=3 '~callbacks.progress_bar' hydra.sweep.dir={tmp_path}"
-    expected = f"Runs missing: 3, not done: 0. To run them: python -m src.train -m {command}\n"
+    expected = f"3 runs not started. To run them: python -m src.train -m {command}\n"
     assert expected in report_of(tmp_path)[1]

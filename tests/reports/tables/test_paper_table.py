@@ -31,7 +31,7 @@ def test_a_table_has_means_and_deviations_beside_the_papers_numbers(tmp_path: Pa
     assert entries["GRU"] == [
         "21.5 ± 2.1 seeds 1, 2 100,000 steps",
         "21.5",
-        "17.5 seed 1 100,000 steps seed 2 missing",
+        "17.5 1 of 2 seeds 100,000 steps",
         "17.6",
         "12,030 12,050",
         "14k",
@@ -42,7 +42,7 @@ def test_a_table_has_means_and_deviations_beside_the_papers_numbers(tmp_path: Pa
     # rows without a run and a published value are counted below the table alone
     assert list(entries) == [paper["row"] for paper in papers if "accuracy" in paper]
     assert "uRNN (not in the paper)" in [paper["row"] for paper in papers]
-    assert "Runs missing: 63, not done: 0." in printed
+    assert "63 runs not started." in printed
     given = "logger=none '~callbacks.progress_bar'"
     assert f"python -m src.train sweep=rum_paper_table1 {given} hydra.sweep.dir={tmp_path}\n" in printed
 
@@ -51,8 +51,8 @@ def test_runs_with_other_settings_are_not_mixed(tmp_path: Path) -> None:
     short = "+trainer.limit=300"
     write_run(tmp_path, f"{TABLE1}/gru", short, "threads=1", accuracy=0.1, steps=300)
     entries, printed = report_of(tmp_path)
-    assert entries["GRU"][0] == "10.0 seed 2 missing"
-    caption = f"seed 1, 300 steps, at the checkpoints with the best validation score; all with {short}"
+    assert entries["GRU"][0] == "10.0"
+    caption = f"1 of 2 seeds, 300 steps, at the checkpoints with the best validation score; all with {short}"
     assert caption in " ".join(printed.split())
     # a job's directory is named after all that was given
     assert f"sweep=rum_paper_table1 {short} logger=none threads=1 '~callbacks.progress_bar' hydra" in printed
@@ -65,7 +65,7 @@ def test_runs_with_other_settings_are_not_mixed(tmp_path: Path) -> None:
         "40.0 100,000 steps",
     ]
     assert entries[f"GRU {short}"][0] == "10.0 300 steps"
-    assert "seed 1 (seed 2 missing), at the checkpoints" in " ".join(printed.split())
+    assert "1 of 2 seeds, at the checkpoints" in " ".join(printed.split())
     assert "all with" not in printed
 
 
@@ -98,7 +98,7 @@ def test_seeds_and_steps_are_shown_once_for_the_same_runs(tmp_path: Path) -> Non
     *rows_of_runs, (_, absent) = table.rows
     for _, entries in rows_of_runs:
         assert [len(entry.lines) for entry in entries[:4:2]] == [2, 1]
-    assert table.caption.startswith("seed 1 (seed 2 missing), at the")
+    assert table.caption.startswith("1 of 2 seeds, at the")
     assert [entry.lines for entry in absent[:4:2]] == [["–"], ["–"]]
 
 
@@ -113,7 +113,7 @@ def test_runs_of_several_budgets_are_one_row(tmp_path: Path) -> None:
     assert [name for name in entries if name.startswith("GRU")] == ["GRU"]
     # each mean is of one budget, that with the most finished runs; the numbers of the others are notes
     assert entries["GRU"][0] == "21.5 ± 2.1 seeds 1, 2 100,000 steps 10.0 after 300 steps"
-    assert entries["GRU"][2] == "40.0 seed 1 300 steps seed 2 missing"
+    assert entries["GRU"][2] == "40.0 1 of 2 seeds 300 steps"
     assert f"unfinished at step 40: {stopped}" in printed
     assert f"resume={stopped}" in printed
     listed = invoke(f"sweep={tmp_path}", "runs=true", entry="report").out
@@ -138,10 +138,10 @@ def test_published_rows_have_their_values_and_are_never_missing(
         "Theirs": ["–", "60.0", "–", "–", "–", "–"],
         "gru": ["50.0 ± 0.0", "–"] * 2 + ["12,004 12,006", "–"],
     }
-    assert "Runs missing: 4, not done: 0." in printed
+    assert "4 runs not started." in printed
     assert "sweep=own experiment=own/lstm " in printed
     assert "own/theirs" not in printed
     whole = invoke("sweep=own", "missing=false", entry="report").out
     assert "Theirs" in whole
-    assert "Runs missing" not in whole
+    assert "not started" not in whole
     catalogue.load.cache_clear()

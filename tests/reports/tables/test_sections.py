@@ -21,4 +21,4 @@ def test_runs_of_no_row_have_a_table_of_what_differs(tmp_path: Path) -> None:
     assert entries["gru, learning rate = 0.2"] == ["seed 1 unfinished at step 40", "–", "–", "–", "0 of 1"]
     assert "all with task.delay=3" in " ".join(printed.split())
     resume = f"resume={tmp_path}/none-None-1-task.delay=3-model=gru-optimizer.lr=0.2"
-    assert f"Runs missing: 0, not done: 1. To run them: python -m src.train {resume}\n" in printed
+    assert f"1 run not done. To run them: python -m src.train {resume}\n" in printed

@@ -58,7 +58,7 @@ def test_what_is_solved_how_far_and_how_fast() -> None:
     entries = [
         {column.head: "; ".join(column.entries[0].lines) for column in table.columns} for table in (solved, *others)
     ]
-    assert entries[0]["S3"] == "2/3: 99.0 (34.0 to 100.0); seeds 4, 5 missing"
+    assert entries[0]["S3"] == "2/3: 99.0 (34.0 to 100.0); 3 of 5 seeds"
     assert entries[0]["Z5"].startswith("1/1: 100.0")
     assert entries[0]["S5_2"].startswith("0/2: 1.7; sign alone")
     assert entries[0]["parity"] == "–"

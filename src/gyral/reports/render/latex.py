@@ -209,7 +209,7 @@ def _text(entry: Entry) -> str:
 
 
 def _lacks_runs(entry: Entry) -> bool:
-    return bool(entry.missing and entry.text)
+    return bool((entry.missing or entry.is_partial) and entry.text)
 
 
 def _comment(text: str) -> str:

@@ -32,9 +32,9 @@ def _section(section: Section, with_runs: bool, **_: Any) -> list[str]:
         if number and table.title:
             parts.append(f"### {escape_markdown(table.title)}")
         parts.append(_table([*map(escape_markdown, table.heads)], lines, table.prose))
-        if several:
+        if several and table.caption:
             parts.append(escape_markdown(f"{table.caption}."))
-    if not several:
+    if section.tables and section.tables[0].caption and not several:
         parts.append(escape_markdown(f"{section.tables[0].caption}."))
     parts += map(escape_markdown, section.footnotes)
     if with_runs:

@@ -49,7 +49,7 @@ def measured(frame: Frame, row: Row, measure: Measure, column: str = "") -> Entr
         entry, own = noted(runs, measure), [record for record, _ in runs]
         if not entry.values and (not runs or any(record.results for record in own)):  # the task has no such measure
             return NOTHING
-        return replace(entry, missing=(*entry.missing, *lacking(own, seeds)))
+        return with_absent(entry, absent_seeds(own, seeds), len(own))
 
     entry = of(row.records)
     budgets = (
@@ -141,10 +141,20 @@ def absent_seeds(records: Iterable[RunRecord], seeds: Sequence[str]) -> list[str
     return [seed for seed in seeds if seed not in there]
 
 
-def lacking(records: Iterable[RunRecord], seeds: Sequence[str]) -> tuple[str, ...]:
-    """Return the note about the seeds that no run has, none if all are there."""
-    absent = absent_seeds(records, seeds)
-    return (f"{describe_seeds(absent)} missing",) if absent else ()
+def with_absent(entry: Entry, absent: list[str], started: int) -> Entry:
+    """Return an entry that says how many seeds of a table have finished, if some have no run.
+
+    Args:
+        entry: an entry with the notes of `with_notes`.
+        absent: the seeds that no run has.
+        started: the number of the other seeds.
+    """
+    if not absent:
+        return entry
+    if not entry.values:
+        return replace(entry, missing=(*entry.missing, f"{describe_seeds(absent)} missing"))
+    count = f"{len(entry.values)} of {started + len(absent)} seeds"
+    return replace(entry, notes=(count, *entry.notes[1:]), is_partial=True)
 
 
 def marks_of(records: Sequence[RunRecord]) -> str:

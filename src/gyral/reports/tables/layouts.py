@@ -68,7 +68,7 @@ def _noted_once(entries: Sequence[Entry]) -> list[Entry]:
     result = []
     for entry in entries:
         runs = [record.place for record, _ in entry.runs]
-        result.append(replace(entry, notes=(), missing=()) if entry.text and runs in noted else entry)
+        result.append(replace(entry, notes=(), missing=(), is_partial=False) if entry.text and runs in noted else entry)
         noted += [runs] if entry.text else []
     return result
 

@@ -35,9 +35,10 @@ class Section(Frame):
 
     @property
     def shortfall(self) -> str:
-        """The number of runs that are missing or not done, as text; empty if there are none."""
-        stopped = len(self.stopped)
-        return f"Runs missing: {self.absent}, not done: {stopped}." if stopped or self.absent else ""
+        """The numbers of runs that were not started and that are not done, as text; empty if there are none."""
+        counts = ((self.absent, "not started"), (len(self.stopped), "not done"))
+        texts = [f"{count} {'run' if count == 1 else 'runs'} {state}" for count, state in counts if count]
+        return f"{', '.join(texts)}." if texts else ""
 
 
 def make_sections(

@@ -42,9 +42,11 @@ def solved_tables(frame: Frame) -> list[Table]:
             return entry
         levels = sweep.levels.get(sweep.head(column), {})
         notes = tuple(name for level, name in levels.items() if abs(median(entry.values) - level) <= NEAR)
-        done = (record for record, value in entry.runs if value is not None)
+        done = [record for record, value in entry.runs if value is not None]
         text = f"{sweep.solved_count(entry.values)}/{len(entry.values)}: {entry.text}"
-        return Entry(text, notes, cells.lacking(done, sweep.axes["seed"]), entry.runs, mean=entry.mean)
+        if absent := cells.absent_seeds(done, sweep.axes["seed"]):
+            notes = (*notes, f"{len(done)} of {len(done) + len(absent)} seeds")
+        return Entry(text, notes, runs=entry.runs, mean=entry.mean, is_partial=bool(absent))
 
     def longest(column: str, row: Row) -> Entry:
         return _longest_entry(frame, row, column, main)

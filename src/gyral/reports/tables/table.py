@@ -22,6 +22,7 @@ class Entry:
         text: the number as printed; empty if no run is done.
         notes: the seeds and steps behind the number, or more numbers.
         missing: the seeds that are not done, and their state.
+        is_partial: whether the runs of some seeds were not started.
         runs: the runs, each with its own value, or None if it has no value.
         paper: the published value.
         mean, deviation: the mean and, of several values, the standard deviation with all digits.
@@ -38,6 +39,7 @@ class Entry:
     deviation: float | None = None
     best: bool = False
     others: tuple["Entry", ...] = ()
+    is_partial: bool = False
 
     @property
     def lines(self) -> list[str]:
@@ -163,11 +165,10 @@ class Table:
         return replace(self, caption=f"{text}{SHARED}{' '.join(shared)}" if shared else text)
 
     def with_common_notes(self, shared: Sequence[str]) -> "Table":
-        """Return the table with a caption that has the seeds, the steps and the missing seeds which its rows share.
+        """Return the table with a caption that has the seeds and the steps which its rows share.
 
         The caption has the seeds of more than half of the rows, and likewise the steps. A row has those of its numbers
-        that differ from the caption in parentheses. Missing seeds are in the caption if several rows have
-        numbers and all of these lack the same ones.
+        that differ from the caption in parentheses.
 
         Args:
             shared: overrides that all of its runs share.
@@ -181,29 +182,24 @@ class Table:
             found = [{entry.notes[part] for entry in entries} for entries in rows]
             most = next((next(iter(own)) for own in found if len(own) == 1 and 2 * found.count(own) > len(found)), "")
             common[part], is_shared[part] = most, all(own == {most} for own in found)
-        missing = {entry.missing for entries in rows for entry in entries}
-        lacking = next(iter(missing)) if len(missing) == 1 and len(rows) > 1 else ()
 
         def without_common(entry: Entry) -> Entry:
-            notes = tuple(note for note in entry.notes if note not in common)
-            return replace(entry, notes=notes, missing=() if lacking and entry.notes else entry.missing)
+            return replace(entry, notes=tuple(note for note in entry.notes if note not in common))
 
         kept = [(name, [*map(without_common, entries)]) for name, entries in self.rows]
-        return self.with_rows(kept).captioned(shared, _common_runs(common, is_shared, lacking))
+        return self.with_rows(kept).captioned(shared, _common_runs(common, is_shared))
 
 
-def _common_runs(common: Sequence[str], is_shared: Sequence[bool], lacking: Sequence[str]) -> str:
+def _common_runs(common: Sequence[str], is_shared: Sequence[bool]) -> str:
     """Return the text that describes over which runs the numbers of a table are means.
 
     Args:
         common: the seeds and the steps that most of its rows share, "" for none.
         is_shared: for each of these, whether all rows share it.
-        lacking: the notes on missing seeds that all rows share.
     """
     seeds, steps = (note if shared else "" for note, shared in zip(common, is_shared, strict=True))
-    is_single = seeds.startswith("seed ")
+    is_single = seeds.startswith(("seed ", "1 of "))
     runs = seeds if is_single else f"{MEAN_OVER} {seeds or 'seeds'}"
-    runs += f" ({'; '.join(lacking)})" if lacking else ""
     runs += f", {steps}{'' if is_single else ' each'}" if steps else ""
     most = " and ".join(note for note, shared in zip(common, is_shared, strict=True) if note and not shared)
     return f"{runs} ({most} unless a row says otherwise)" if most else runs
@@ -226,11 +222,12 @@ def pivot(rows: Sequence[Any], columns: Columns, title: str = "", names: Any = N
 def mark_best(entries: Sequence[Entry], higher_is_better: bool) -> list[Entry]:
     """Return entries that are compared with each other, with the best of them marked.
 
-    Entries that print the same mean as the best one are marked too. Entries with missing runs are not compared.
+    Entries that print the same mean as the best one are marked too. Entries that lack runs are not compared.
     A single entry is not marked, and neither is a best one that does not beat a predictor without memory or
     an informed guess.
     """
-    means = {i: entry.mean for i, entry in enumerate(entries) if entry.mean is not None and not entry.missing}
+    complete = {i: entry for i, entry in enumerate(entries) if not entry.missing and not entry.is_partial}
+    means = {i: entry.mean for i, entry in complete.items() if entry.mean is not None}
     finite = [mean for mean in means.values() if math.isfinite(mean)]
     if len(finite) < 2:
         return list(entries)
