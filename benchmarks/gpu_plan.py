@@ -14,7 +14,7 @@ SLOW = 0.4  # seconds of a training step that is measured in a single round
 LONGEST = 100_000  # kernels of a graph: longer ones may take more memory than there is
 NODE = 4e-6  # seconds of a kernel in a graph
 CAPTURE = 100e-6  # seconds to record one, for the graphs of forward and of the training step with their warm-ups
-ROW = 0.9  # seconds of a row beside its own steps, to build it and for the rounds
+ROW = 0.9  # seconds of a row besides its own steps, to build it and for the rounds
 SHARE = 0.85  # of the time that is planned
 
 

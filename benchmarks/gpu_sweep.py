@@ -32,7 +32,7 @@ from benchmarks.provenance import ROOT, provenance
 from gyral.core.checks import check_integer
 from gyral.core.errors import OptionError, UserError
 
-# All packages that a sweep without a logger imports, beside torch, NumPy and what torch needs;
+# All packages that a sweep without a logger imports, besides torch, NumPy and what torch needs;
 # tests/benchmarks/test_gpu_sweep.py runs one with these alone. Their versions are those of constraints.txt.
 PACKAGES = (
     *("hydra-core", "omegaconf", "antlr4-python3-runtime", "PyYAML", "packaging", "typing_extensions"),

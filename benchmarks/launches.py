@@ -40,7 +40,7 @@ KERNEL_LAUNCHES = 20  # of these, about: two kernels, with the copies and produc
 TRITON = ".triton"  # in the name of a module of kernels
 MATRICES = ("FastWeights", "RUM:lambd=1", "WeiNet")  # cells each step of which reads and writes a matrix of N²
 ON_CHIP = 64 * 1024  # bytes of a matrix that a program keeps in registers and shared memory
-# operations that launch nothing, beside views
+# operations that launch nothing, except views
 FREE = {"alias", "detach", "empty", "empty_like", "empty_strided", "is_same_size", "lift_fresh", "new_empty"}
 FREE |= {"_local_scalar_dense", "_reshape_alias", "_unsafe_view", "new_empty_strided", "promote_types", "view"}
 

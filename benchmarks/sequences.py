@@ -1,4 +1,4 @@
-"""Arguments of a layer beside its inputs: different lengths, resets of the state, and edges between steps."""
+"""Arguments of a layer besides its inputs: different lengths, resets of the state, and edges between steps."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ EDGE_TYPES = 8  # that are drawn; a cell with fewer types gets the first ones
 
 
 class Sequences(NamedTuple):
-    """Arguments of a layer beside its inputs.
+    """Arguments of a layer besides its inputs.
 
     Attributes:
         lengths: (B,), or None if all sequences have T steps.

@@ -158,7 +158,7 @@ def _panel(
         label: the label of the axis.
         rows: its rows.
         place_of: returns the place of a run's number in a column, None for none.
-        places: places that the axis has beside those of the runs.
+        places: places that the axis has besides those of the runs.
         with_published: whether rows have published values by place.
     """
     metric, gray = f"test/{frame.measure}", 0

@@ -81,7 +81,7 @@ class Panel:
         metric: the metric, such as test/accuracy.
         measure: the measure of the metric.
         x: the label of the x axis.
-        reach: places that the x axis contains, beside those of the series.
+        reach: places that the x axis contains, besides those of the series.
     """
 
     title: str

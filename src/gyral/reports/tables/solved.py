@@ -97,7 +97,7 @@ def _intervals(runs: int) -> str:
 
 
 def has_lengths(records: Sequence[RunRecord], measure: Measure) -> bool:
-    """Return whether some runs have results at multiples of the length of training, beside those at this length."""
+    """Return whether some runs have results at multiples of the length of training, besides those at this length."""
     names = {f"test/{measure.name}_{factor}x" for factor in FACTORS[1:]}
     return any(not names.isdisjoint(record.results or {}) for record in records)
 
