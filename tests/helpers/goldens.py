@@ -407,7 +407,8 @@ def state_space(file: Tensors) -> Tensors:
 
 def stabilized(file: Tensors) -> Tensors:
     gates = torch.cat([file[key].transpose(0, 1) for key in "if"], dim=-1)
-    heads = Heads(*(file[key].transpose(0, 1) for key in "qkv"), gates)
+    q, k, v = (file[key].transpose(0, 1) for key in "qkv")
+    heads = Heads(q, k, torch.cat((v, torch.ones_like(v[..., :1])), dim=-1), gates)
     scale = heads.k.shape[-1] ** -0.5
     decay, write, least, _ = stabilized_gates(gates, file["m"].flatten(1), scale=scale)
     outputs, memory = run_scan(operands(heads, decay, write), torch.cat((file["C"], file["n"]), dim=-1), None, None)

@@ -11,18 +11,31 @@ from gyral.cells.heads import heads_of_two, share
 from gyral.cells.initialization import uniform_
 from gyral.cells.linear_attention import MatrixMemoryCell, Operands, linear, run_scan, run_step
 from gyral.core.options import PositiveInt, Range, derived
+from gyral.ops.block_projections import block_projections
+from gyral.ops.gated_heads import gated_heads
+from gyral.ops.gated_heads.naive import read
 from gyral.ops.normalized_heads import normalized_heads
-from gyral.ops.sequences import last_step, zero_beyond
+from gyral.ops.sequences import last_step
 from gyral.ops.stabilized_gates import NEVER, stabilized_gates
 
 
 class Heads(NamedTuple):
-    """q_t, k_t (…, H, K), v_t (…, H, V), and the logits [i_t; f_t] of the gates (…, 2H), in the dtype `state_dtype`."""
+    """q_t, k_t (…, H, K), [v_t; 1] (…, H, V + 1), and the logits [i_t; f_t] of the gates (…, 2H) in `state_dtype`."""
 
     q: Tensor
     k: Tensor
     v: Tensor
     gates: Tensor
+
+
+class Gating(NamedTuple):
+    """How the outputs of the heads are gated; see `gyral.ops.gated_heads.naive.gated_heads`."""
+
+    gate: Tensor
+    gain: Tensor
+    skip: Tensor | None
+    skipped: Tensor | None
+    silu: bool
 
 
 class StabilizedCell(MatrixMemoryCell):
@@ -39,7 +52,7 @@ class StabilizedCell(MatrixMemoryCell):
     State:
         A NamedTuple (memory, stabilizer): [C, n] (B, H, K, V + 1) and m (B, H).
 
-    The outputs of the operator are normalized in each head before `read`.
+    The outputs of the operator are normalized in each head, and gated as `gating` says.
 
     Attributes:
         published_heads: The number of heads of the published models.
@@ -64,8 +77,21 @@ class StabilizedCell(MatrixMemoryCell):
         return WindowedStabilizedState(memory, stabilizer, self.init_window(batch_size))
 
     @abstractmethod
-    def select(self, projected: Any, values: tuple[Tensor, ...]) -> Heads:
-        """Return the queries, keys, values and gates of the memory."""
+    def select(self, projected: Any, values: tuple[Tensor, ...], lengths: Tensor | None = None) -> Heads:
+        """Return the queries, keys, values and gates of the memory, for one step or for all."""
+
+    @abstractmethod
+    def gating(self, projected: Any, values: tuple[Tensor, ...]) -> Gating:
+        """Return how the outputs of the heads are gated."""
+
+    def _widened_gating(self, projected: Any, values: tuple[Tensor, ...]) -> Gating:
+        """Return the same with tensors in the dtype `state_dtype`."""
+        given = self.gating(projected, values)
+        tensors = {name: each.to(self.state_dtype) for name, each in given._asdict().items() if isinstance(each, Tensor)}
+        return given._replace(**tensors)
+
+    def read(self, outputs: Tensor, projected: Any, values: tuple[Tensor, ...]) -> Tensor:
+        return self.to_parameter_dtype(read(outputs, *self._widened_gating(projected, values)))
 
     def step(self, projected: Any, state: Any, constants: object) -> tuple[Tensor, Any]:
         values, state = self.convolve_step(projected.values, state)
@@ -77,20 +103,20 @@ class StabilizedCell(MatrixMemoryCell):
         write = torch.exp(write - stabilizer) * self.key_size**-0.5
         outputs, memory = run_step(operands(heads, decay, write), state.memory)
         normal = normalized_heads.naive(outputs, torch.exp(-stabilizer), self.epsilon)
-        outputs = self.read(self.to_parameter_dtype(normal), projected, values)
+        outputs = self.read(normal, projected, values)
         return outputs[..., : self.hidden_size], state._replace(memory=memory, stabilizer=stabilizer)
 
     def fused(self, inputs: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Any]:
         projected = self.project(inputs)
         values, state = self.convolve(projected.values, state, lengths, starts)
-        heads = self.select(projected, values)
+        heads = self.select(projected, values, lengths)
         given = heads.gates, state.stabilizer.to(self.state_dtype), lengths, starts, self.key_size**-0.5
         decay, write, least, stabilizers = stabilized_gates(*given)
         outputs, memory = run_scan(operands(heads, decay, write), state.memory, lengths, starts)
-        normal = normalized_heads(outputs, least, self.epsilon)
-        outputs = self.read(self.to_parameter_dtype(normal), projected, values)[..., : self.hidden_size]
-        last = last_step(stabilizers, lengths)
-        return zero_beyond(outputs, lengths), state._replace(memory=memory, stabilizer=last)
+        *gating, silu = self._widened_gating(projected, values)
+        outputs = gated_heads(outputs, least, *gating, self.epsilon, silu, lengths)
+        outputs = self.to_parameter_dtype(outputs)[..., : self.hidden_size]
+        return outputs, state._replace(memory=memory, stabilizer=last_step(stabilizers, lengths))
 
 
 class StabilizedState(NamedTuple):
@@ -110,8 +136,7 @@ class WindowedStabilizedState(NamedTuple):
 
 def operands(heads: Heads, decay: Tensor, write: Tensor) -> Operands:
     """Return the arguments of the operator; decay and write (…, H) as in `gyral.ops.stabilized_gates`."""
-    v = torch.cat((heads.v, torch.ones_like(heads.v[..., :1])), dim=-1)
-    return Operands(heads.q, heads.k.unsqueeze(-3), v.unsqueeze(-3), decay, write=write.unsqueeze(-2))
+    return Operands(heads.q, heads.k.unsqueeze(-3), heads.v.unsqueeze(-3), decay, write=write.unsqueeze(-2))
 
 
 class Projected(NamedTuple):
@@ -187,24 +212,16 @@ class MLSTMCell(StabilizedCell):
     def project(self, inputs: Tensor) -> Projected:
         return Projected(*(linear(inputs, weight) for weight in self.weight_ih.chunk(2)))
 
-    def multiply(self, values: Tensor, weights: Tensor) -> Tensor:
-        """Return products (…, M, HV) of values (…, HV) with M block-diagonal matrices (M, HV / b, b, b)."""
-        missing = weights.shape[1] * self.block - self.width
-        blocks = (F.pad(values, (0, missing)) if missing else values).unflatten(-1, (-1, self.block))
-        products = torch.einsum("...ni,mnoi->...mno", blocks, weights).to(weights.dtype).flatten(-2)
-        return products[..., : self.width] if missing else products
-
-    def select(self, projected: Projected, values: tuple[Tensor, ...]) -> Heads:
-        of_keys, of_values = self.weight_qkv.split([2, 1])
-        q, k = self.multiply(values[0], of_keys).unbind(-2)
-        v = self.multiply(projected.values, of_values).squeeze(-2)
-        gates = self.precise_linear(torch.cat((q, k, v), dim=-1), self.weight_gates, self.bias_gates)
-        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (q, k, v))
+    def select(self, projected: Projected, values: tuple[Tensor, ...], lengths: Tensor | None = None) -> Heads:
+        given = values[0], projected.values, self.weight_qkv, self.weight_gates, self.bias_gates
+        is_step = values[0].dim() == 2
+        run = block_projections.naive if is_step else block_projections
+        q, k, v, gates = run(*self.to_state_dtype(*given), self.heads, lengths)
+        q, k = (part.unflatten(-1, (self.heads, -1)) for part in (q, k))
         return Heads(q, k, v, gates)
 
-    def read(self, outputs: Tensor, projected: Projected, values: tuple[Tensor, ...]) -> Tensor:
-        skipped = self.skip * values[0]
-        return torch.addcmul(skipped, outputs.flatten(-2), self.weight_norm) * F.silu(projected.gate)
+    def gating(self, projected: Projected, values: tuple[Tensor, ...]) -> Gating:
+        return Gating(projected.gate, self.weight_norm, self.skip, values[0], silu=True)
 
 
 class LargeProjected(NamedTuple):
@@ -272,9 +289,10 @@ class MLSTMLargeCell(StabilizedCell):
         gates = self.cap * torch.tanh(self.precise_linear(inputs, self.weight_gates, self.bias_gates) / self.cap)
         return LargeProjected(values, gate, gates)
 
-    def select(self, projected: LargeProjected, values: tuple[Tensor, ...]) -> Heads:
+    def select(self, projected: LargeProjected, values: tuple[Tensor, ...], lengths: Tensor | None = None) -> Heads:
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in values)
+        v = torch.cat((v, torch.ones_like(v[..., :1])), dim=-1)
         return Heads(q, k, v, projected.gates)
 
-    def read(self, outputs: Tensor, projected: LargeProjected, values: tuple[Tensor, ...]) -> Tensor:
-        return outputs.flatten(-2) * self.weight_norm * torch.sigmoid(projected.gate)
+    def gating(self, projected: LargeProjected, values: tuple[Tensor, ...]) -> Gating:
+        return Gating(projected.gate, self.weight_norm, None, None, silu=False)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.ops.scan import is_any_number, scan
-from gyral.ops.sequences import shift
+from gyral.ops.sequences import shift, zero_beyond
 
 NEVER = -1e30  # the stabilizer before the first step, in place of −∞, whose differences are not numbers
 
@@ -43,7 +43,9 @@ def stabilized_gates(
     if starts is not None:
         before = before.masked_fill(starts.unsqueeze(-1), NEVER)
     decay = torch.where(before > NEVER / 2, forget + before - stabilizers, 0.0)
-    return decay, torch.exp(write - stabilizers) * scale, torch.exp(-stabilizers), stabilizers
+    found = decay, torch.exp(write - stabilizers) * scale, torch.exp(-stabilizers), stabilizers
+    decay, write, least, stabilizers = (zero_beyond(each, lengths) for each in found)
+    return decay, write, least, stabilizers
 
 
 def scan_maximum(forget: Tensor, write: Tensor, first: Tensor, starts: Tensor | None = None) -> Tensor:

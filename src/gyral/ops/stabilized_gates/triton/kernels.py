@@ -92,10 +92,12 @@ def forward_gates(gates, first, lengths, starts, decay, write, least, stabilizer
         now = tl.maximum(f + before, i, propagate_nan=_ALL)
         at = t.to(tl.int64)[:, None] * rows * config.heads + columns.at[None, :]
         mask = (t < steps)[:, None] & columns.here[None, :]
-        tl.store(decay + at, tl.where(before <= _NEVER / 2, 0.0, f + before - now), mask=mask)
-        tl.store(write + at, tl.exp(i - now) * config.scale, mask=mask)
-        tl.store(least + at, tl.exp(-now), mask=mask)
-        tl.store(stabilizers + at, now, mask=mask)
+        valid = t[:, None] < columns.length[None, :]
+        kept = tl.where(before <= _NEVER / 2, 0.0, f + before - now)
+        tl.store(decay + at, tl.where(valid, kept, 0.0), mask=mask)
+        tl.store(write + at, tl.where(valid, tl.exp(i - now) * config.scale, 0.0), mask=mask)
+        tl.store(least + at, tl.where(valid, tl.exp(-now), 0.0), mask=mask)
+        tl.store(stabilizers + at, tl.where(valid, now, 0.0), mask=mask)
 
 
 @triton.jit
@@ -110,7 +112,7 @@ def _forgets(gates, m0, starts, stabilizers, grad_decay, t, columns, steps, rows
     """Return of steps t (S,): i, f, m_t, the share of m_t that is from m_{t−1}, and the gradient of log σ(f) + m_{t−1}
     in the decay, (S, K) each. Both are zero where there is no m_{t−1}."""
     i, forget, f = _logits(gates, t, columns, steps, rows, config)
-    mask = ((t >= 0) & (t < steps))[:, None] & columns.here[None, :]
+    mask = ((t >= 0) & (t < steps))[:, None] & columns.here[None, :] & (t[:, None] < columns.length[None, :])
     size: tl.constexpr = config.heads
     at = t.to(tl.int64)[:, None] * rows * size + columns.at[None, :]
     before = tl.load(stabilizers + (at - rows.to(tl.int64) * size), mask=mask & (t > 0)[:, None], other=0.0)
@@ -158,8 +160,8 @@ def backward_gates(
         )
         i, forget, m, share, d = _forgets(gates, m0, starts, stabilizers, grad_decay, t, columns, steps, rows, config)
         valid = mask & (t[:, None] < columns.length[None, :])
-        written = _load(grad_write, at, mask) * tl.exp(i - m) * config.scale
-        b = _load(grad_stabilizers, at, mask) - d - written - _load(grad_least, at, mask) * tl.exp(-m) + passed
+        written = _load(grad_write, at, valid) * tl.exp(i - m) * config.scale
+        b = _load(grad_stabilizers, at, valid) - d - written - _load(grad_least, at, valid) * tl.exp(-m) + passed
         total, _ = scan_tile(following, following, b, b, (following == 0.0).to(tl.int32), g, g, False)
         g = last_row(total, BLOCK_STEPS)
         # a share of zero passes nothing, not even NaN
