@@ -87,7 +87,9 @@ class StabilizedCell(MatrixMemoryCell):
     def _widened_gating(self, projected: Any, values: tuple[Tensor, ...]) -> Gating:
         """Return the same with tensors in the dtype `state_dtype`."""
         given = self.gating(projected, values)
-        tensors = {name: each.to(self.state_dtype) for name, each in given._asdict().items() if isinstance(each, Tensor)}
+        tensors: dict[str, Any] = {
+            name: each.to(self.state_dtype) for name, each in given._asdict().items() if isinstance(each, Tensor)
+        }
         return given._replace(**tensors)
 
     def read(self, outputs: Tensor, projected: Any, values: tuple[Tensor, ...]) -> Tensor:
