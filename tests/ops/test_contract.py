@@ -480,6 +480,8 @@ def test_what_has_no_kernels_is_named_and_several_dtypes_are_refused(contract: C
         assert contract.operator.unsupported_on(torch.device(device), dtype) == f"there are no kernels for {name}"
     case = contract.case(contract.tiny, contract.kinds[0])
     name = next(iter(case.tensors))
+    if len(case.tensors) == 1:  # which has one dtype
+        return
     case.tensors = {**case.tensors, name: case.tensors[name].float()}
     with pytest.raises(TypeError, match="dtype"):
         contract.run(**case.tensors, **case.options)

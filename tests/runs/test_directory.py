@@ -9,7 +9,7 @@ from tests.helpers.running import SMALL_COPY, invoke
 
 def test_a_wrong_option_leaves_no_run_directory(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    wrong = ("model=rum", "model.backend=fused", "model.cell.lambd=0.5")
+    wrong = ("model=rum", "model.backend=fused", "model.cell.recurrent_dropout=0.5")
     assert invoke(*SMALL_COPY, *wrong, f"hydra.run.dir={run}").status == 1
     assert list(tmp_path.iterdir()) == []
 

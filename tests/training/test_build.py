@@ -313,7 +313,11 @@ REFUSED = [
     (["model=rum", "model.cell.zoneout=1"], "model.cell.zoneout=1", "< 1"),
     (["model=rum", "model.cell.activation=gelu"], "model.cell.activation=gelu", "relu, tanh"),
     (["model=rum", "model.cell.update_gate=3"], "model.cell.update_gate=3", "bool"),
-    (["model=rum", "model.cell.lambd=0.5", "model.backend=fused"], "model.backend=fused", "auto, reference, compile"),
+    (
+        ["model=rum", "model.cell.recurrent_dropout=0.5", "model.backend=fused"],
+        "model.backend=fused",
+        "auto, reference, compile",
+    ),
     (["model=gru", "model.backend=foo"], "model.backend=foo", "auto, reference, fused, compile"),
     (["model=gru", "model.num_layers=0"], "model.num_layers=0", "from 1 to"),
     (["model=gru", "model.dropout=1.0"], "model.dropout=1.0", "< 1"),

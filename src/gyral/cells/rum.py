@@ -48,7 +48,8 @@ class RUMCell(RegularizedCell, SubCellMixin):
 
     f is `activation`. The state is h (B, N) for λ = 0, and (h, R) with R (B, N, N) otherwise. A step costs O(N²) per
     sample for λ = 0 and λ = 1, which updates R in the rank-two form of `gyral.ops.rotation`. It costs O(N³) for any
-    other λ, for which R must not have the eigenvalue −1 (see `gyral.ops.rotation.power`).
+    other λ, for which R must not have the eigenvalue −1 (see `gyral.ops.rotation.power`); on a CPU a kernel computes
+    the power, `gyral.ops.rotation_power`.
 
     Parameters, in the layout of `torch.nn.GRUCell`: `weight_ih` (3N, X), rows [target; gate; embedding]; `weight_hh`
     (2N, N), rows [target; gate]; `bias` (3N,), rows as in `weight_ih`. Without the update gate its rows are absent.
@@ -185,10 +186,13 @@ class RUMCell(RegularizedCell, SubCellMixin):
         return parts[0], parts[1] if self.update_gate else None
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        if self.lambd not in (0, 1):
-            return f"λ = {self.lambd:g} has no fused path; λ = 0 and λ = 1 have one"
         if self.recurrent_dropout > 0:
             return "recurrent_dropout has no fused path"
+        if self.lambd not in (0, 1):
+            from gyral.ops.rotation_power import rotation_power  # which only powers need
+
+            if (reason := rotation_power.unsupported_reason(self.bias)) is not None:
+                return f"λ = {self.lambd:g}: {reason}"
         return rum.unsupported_reason(self.bias)
 
     def fused(
@@ -206,6 +210,7 @@ class RUMCell(RegularizedCell, SubCellMixin):
             keep=self.draw_fused_zoneout(*inputs.shape[:2]),
             lengths=lengths,
             starts=starts,
+            exponent=self.lambd,
             **self._kernel_options(),
         )
         if self._cosines is not None:

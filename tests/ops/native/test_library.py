@@ -194,10 +194,10 @@ def test_without_a_compiler_the_reference_runs_and_logs_the_reason(
         Recurrent(lambda size: RUMCell(size, 4), 3, backend="fused")
 
 
-def test_another_power_of_the_memory_has_no_kernels() -> None:
-    message = r"^backend=fused: λ = 0.5 has no fused path; λ = 0 and λ = 1 have one; allowed here: "
+def test_recurrent_dropout_of_rum_has_no_kernels() -> None:
+    message = r"^backend=fused: recurrent_dropout has no fused path; allowed here: "
     with pytest.raises(OptionError, match=message):
-        Recurrent(lambda size: RUMCell(size, 4, lambd=0.5), 3, backend="fused")
+        Recurrent(lambda size: RUMCell(size, 4, recurrent_dropout=0.5), 3, backend="fused")
 
 
 def test_half_precision_has_no_kernels_on_the_cpu() -> None:

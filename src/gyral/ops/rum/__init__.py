@@ -1,4 +1,4 @@
-"""RUM over a whole sequence, λ = 0 or λ = 1.
+"""RUM over a whole sequence.
 
 `rum` runs the kernels of `cpu` or `triton`, which are imported on first use. `naive` computes the same in plain torch.
 """
@@ -62,6 +62,7 @@ def rum(
     activation: str = "relu",
     eta: float | None = None,
     epsilon: float = 1e-5,
+    exponent: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     """Run RUM over inputs (T, B, X); see `gyral.cells.rum.RUMCell` for the equations.
 
@@ -83,6 +84,7 @@ def rum(
         activation: "relu", "tanh", "sigmoid" or "softsign".
         eta: The norm of time normalization, or None.
         epsilon: What the layer normalizations add to the variance.
+        exponent: λ with an associative memory, the power of it that a step keeps.
 
     Returns:
         outputs (T, B, N), the hidden state (B, N) and the memory (B, N, N) or None after the last step of each
@@ -96,7 +98,39 @@ def rum(
     device = x.device.type
     product_dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     x, h0, memory = cast_for_autocast(w_hh.dtype, x, h0, memory)
-    outputs, hidden, memory, cosines = OPERATOR.run(
-        *(x, w_ih, w_hh, b, h0, memory, norms, keep, lengths, starts, activation, eta, epsilon, product_dtype)
-    )
+    weights, options = (w_ih, w_hh, b), (activation, eta, epsilon, product_dtype)
+    if memory is not None and exponent != 1:
+        return _step_by_step(x, weights, h0, memory, norms, keep, lengths, starts, options, exponent)
+    outputs, hidden, memory, cosines = OPERATOR.run(x, *weights, h0, memory, norms, keep, lengths, starts, *options)
     return outputs, hidden, memory, cosines
+
+
+def _step_by_step(
+    x: Tensor,
+    weights: tuple[Tensor, Tensor, Tensor],
+    hidden: Tensor,
+    memory: Tensor,
+    norms: Tensor | None,
+    keep: Tensor | None,
+    lengths: Tensor | None,
+    starts: Tensor | None,
+    options: tuple[Any, ...],
+    exponent: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Run the kernels on one step after another, each from a power of the memory after the last one."""
+    from gyral.ops.rotation_power import rotation_power  # which only powers need
+
+    outputs, cosines = [], []
+    for time in range(len(x)):
+        now = slice(time, time + 1)
+        masks = keep if keep is None or keep.dim() == 0 else keep[now], None, None if starts is None else starts[now]
+        before = hidden, rotation_power(memory, exponent)
+        output, *after, cosine = OPERATOR.run(x[now], *weights, *before, norms, *masks, *options)
+        if lengths is not None:
+            runs = (time < lengths).unsqueeze(1)
+            output = output.masked_fill(~runs, 0.0)
+            after = [torch.where(runs, after[0], hidden), torch.where(runs.unsqueeze(2), after[1], memory)]
+        hidden, memory = after
+        outputs.append(output)
+        cosines.append(cosine)
+    return torch.cat(outputs), hidden, memory, torch.cat(cosines)
