@@ -484,12 +484,12 @@ def test_a_value_is_refused_where_another_cell_would_take_it() -> None:
     assert torch.isfinite(built(next(iter(built.data.loader("val"))))).all()
 
 
-def test_a_step_enters_no_profiler_and_calls_no_empty_hook_of_a_callback() -> None:
+def test_a_step_enters_no_profiler_and_calls_no_empty_hook_of_a_callback_or_task() -> None:
     trainer = build.build_trainer(compose_config("trainer.accelerator=cpu"), Path("unused"))
     assert trainer.profiler.profile("one") is trainer.profiler.profile("another")
-    for callback in trainer.callbacks:
+    for owner in (*trainer.callbacks, build_task(*SMALL_COPY)):
         for hook in compat.STEP_HOOKS:
-            assert callable(getattr(callback, hook)) == (hook in vars(type(callback))), (callback, hook)
+            assert callable(getattr(owner, hook)) == (hook in vars(type(owner))), (owner, hook)
 
 
 def test_the_report_of_a_profiler_is_printed(tmp_path: Path) -> None:

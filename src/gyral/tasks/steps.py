@@ -39,6 +39,7 @@ class Steps(LightningModule):
         self.train_loss: float | None = None
         self.lr: float | None = None
         self._losses: list[Tensor] = []
+        self._heard: list[Any] = []  # the modules that hear of each step of the optimizer, as training starts
         self._weight = 1.0  # of this process's rows of the batch; the mean over all processes is 1
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -81,6 +82,7 @@ class Steps(LightningModule):
         return own
 
     def on_train_epoch_start(self) -> None:
+        self._heard = [module for module in self.modules() if hasattr(module, "after_optimizer_step")]
         stream: Any = self.trainer.train_dataloader
         if isinstance(stream, Stream) and stream.position >= len(stream):  # the trainer would run empty epochs for ever
             reason = f"the training stream has ended after {self.global_step} of {self.trainer.max_steps} steps"
@@ -167,9 +169,8 @@ class Steps(LightningModule):
     def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
         """Take a step of the optimizer, then call `after_optimizer_step(steps, optimizer)` of modules that have it."""
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        for module in self.modules():
-            if hasattr(module, "after_optimizer_step"):
-                module.after_optimizer_step(self.global_step + 1, optimizer)  # Lightning counts the step afterwards
+        for module in self._heard:
+            module.after_optimizer_step(self.global_step + 1, optimizer)  # Lightning counts the step afterwards
 
     def substitutes(self) -> dict[str, float]:
         """Return the metrics of `remarks`, which are not zero if the data are other data than the configuration names.

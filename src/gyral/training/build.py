@@ -111,6 +111,7 @@ def build_task(config: DictConfig, **arguments: Any) -> Task:
             "model.bidirectional", "true", "must be false: this task predicts the next steps of its input"
         )
     save_config(task, config)
+    compat.skip_empty_hooks(task)
     return task
 
 

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from pytorch_lightning import Callback, Trainer
+from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.overrides.distributed import _sync_module_states
 from pytorch_lightning.profilers import PassThroughProfiler
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
@@ -50,15 +50,16 @@ class NoProfiler(PassThroughProfiler):
         return self._context
 
 
-def skip_empty_hooks(callback: Callback) -> None:
-    """Keep Lightning from calling the empty hooks of a training step that a callback inherits.
+def skip_empty_hooks(owner: Callback | LightningModule) -> None:
+    """Keep Lightning from calling the empty hooks of a training step that a callback or a task inherits.
 
     Lightning skips a hook that is not callable; each of the others costs a profiler context. The default callbacks have
-    more than 20 of them.
+    more than 20 of them, and a task has up to six.
     """
+    base = Callback if isinstance(owner, Callback) else LightningModule
     for name in STEP_HOOKS:
-        if getattr(type(callback), name) is getattr(Callback, name):
-            vars(callback)[name] = None
+        if getattr(type(owner), name) is getattr(base, name):
+            vars(owner)[name] = None
 
 
 def silence_lightning() -> None:
@@ -99,6 +100,10 @@ def validate_at_end(trainer: Trainer) -> None:
     at_interval = loop._should_check_val_fx
 
     def is_due(fetcher: Any) -> bool:
+        # most steps end here: Lightning's function looks for methods of the task and of its data, twice a step
+        is_end = trainer.should_stop or loop.batch_progress.is_last_batch or loop._is_training_done
+        if not is_end and isinstance(trainer.val_check_batch, int) and not is_at_interval(trainer):
+            return False
         return at_interval(fetcher) or (loop._is_training_done and loop._should_check_val_epoch())
 
     loop._should_check_val_fx = is_due

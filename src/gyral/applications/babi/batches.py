@@ -80,6 +80,11 @@ class EncodedQuestions:
         widths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
         self._words = np.concatenate([np.zeros(1, vocabulary.dtype), *map(numbers.__getitem__, sentences)])
         self._bounds = np.cumsum([1, *widths])  # start of each sentence in `_words`, whose first element is padding
+        self._widths = np.append(widths, 0)
+        if level == "sentence":  # the words of each sentence with padding, and last of no sentence
+            place = np.arange(widths.max(initial=0))
+            inside = place < self._widths[:, None]
+            self._sentences = self._words[np.where(inside, self._bounds[:, None] + place, 0)]
         self._first, self._end = np.array(ranges).reshape(-1, 2).T
         self._asked = len(facts) + np.arange(len(asked))
         self._answers = np.array(answers, dtype=np.int64)
@@ -108,7 +113,7 @@ class EncodedQuestions:
         edges = None
         if self._edges is not None:
             edges = encode_edges([self._edges[row] for row in rows], steps=inputs.shape[1], types=1)
-        steps, sizes, answers, tasks = (torch.from_numpy(array.astype(np.int64)) for array in arrays)
+        steps, sizes, answers, tasks = (torch.from_numpy(array.astype(np.int64, copy=False)) for array in arrays)
         return QuestionBatch(steps, sizes, answers, tasks, edges)
 
     def _word_steps(self, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -119,9 +124,7 @@ class EncodedQuestions:
         return self._words[np.where(step < lengths[:, None], places, 0)]
 
     def _sentence_steps(self, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        step = np.arange(lengths.max())
-        sentences = np.where(step < lengths[:, None] - 1, self._first[rows][:, None] + step, self._asked[rows][:, None])
-        starts = self._bounds[sentences]
-        widths = np.where(step < lengths[:, None], self._bounds[sentences + 1] - starts, 0)
-        word = np.arange(widths.max())
-        return self._words[np.where(word < widths[..., None], starts[..., None] + word, 0)]
+        step, last = np.arange(lengths.max()), lengths[:, None] - 1
+        sentences = np.where(step < last, self._first[rows][:, None] + step, self._asked[rows][:, None])
+        sentences[step > last] = -1
+        return self._sentences[sentences, : self._widths[sentences].max()]
