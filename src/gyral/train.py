@@ -26,6 +26,8 @@ from gyral.runs.opening import open_run, record_run
 from gyral.runs.summary import needed_trust, print_next_commands, print_results, relative_path
 
 if TYPE_CHECKING:
+    from pytorch_lightning import Trainer
+
     from gyral.core.pace import Pace
     from gyral.runs.run_record import RunRecord
     from gyral.tasks.base import Task
@@ -121,7 +123,6 @@ def fit_and_test(run: Run, group: "Group | None" = None) -> "Task":
         group: the processes that a launcher has started for it, if it has.
     """
     from gyral.training import build, checkpoints, loggers, loop
-    from gyral.training.ddp.peers import peer_processes
 
     environment = None
     if group is not None:
@@ -141,13 +142,22 @@ def fit_and_test(run: Run, group: "Group | None" = None) -> "Task":
             loggers.open_loggers(run, resumed_at) as trainer.loggers,
         ):
             log.info(loop.describe(trainer, task))
-            with peer_processes(trainer, run, group):  # the other processes of DDP
+            with peer_processes(trainer, run, group):
                 loop.fit(trainer, task, run)
                 results = loop.test(trainer, task, run)
             with stop.deferred(IS_DONE):
                 run.finish(results)  # first: what follows is optional
                 loggers.log_results(trainer.loggers, results, loss_curve(run, results["steps"]), task, run)
     return task
+
+
+def peer_processes(trainer: "Trainer", run: Run, group: "Group | None") -> AbstractContextManager[None]:
+    """Return a context in which the other processes of DDP take part in a run, if there are any."""
+    if not hasattr(trainer.strategy, "cluster_environment"):
+        return nullcontext()
+    from gyral.training.ddp import peers  # now: most runs have one process
+
+    return peers.peer_processes(trainer, run, group)
 
 
 @contextmanager

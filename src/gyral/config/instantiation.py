@@ -19,7 +19,6 @@ from typing import Any, get_args
 from omegaconf import DictConfig, OmegaConf
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from gyral.config.errors import allocation, place_in_own_code
 from gyral.config.plain import WITH_TEXTS, map_texts, walk
@@ -103,6 +102,8 @@ def located(config: DictConfig, key: str) -> Iterator[None]:
             raise OptionError(f"{section}.{error.option}", error.value, reason) from error
         if isinstance(error, UserError | OSError):  # the message is complete
             raise error from None
+        from pytorch_lightning.utilities.exceptions import MisconfigurationException  # now: it imports PyTorch
+
         message = " ".join(str(error).split())
         if is_out_of_memory(error):
             message = f"out of memory: {allocation(error)}"

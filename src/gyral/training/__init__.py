@@ -1,1 +1,3 @@
 """Training runs."""
+
+from gyral import tasks as tasks  # first: it imports Lightning

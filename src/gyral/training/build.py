@@ -57,7 +57,8 @@ def configure_process(config: DictConfig) -> None:
         torch.set_num_threads(config.threads)
     # Gradients that vanish over time become subnormal numbers, with which arithmetic is many times slower.
     torch.set_flush_denormal(True)
-    torch.use_deterministic_algorithms(config.deterministic)
+    if config.deterministic or torch.are_deterministic_algorithms_enabled():  # else, it would import torch's compiler
+        torch.use_deterministic_algorithms(config.deterministic)
     seed_everything(config.seed, workers=True, verbose=False)
     compat.silence_lightning()
 
@@ -176,6 +177,8 @@ def _make_optimization(config: DictConfig) -> tuple[OptimizerFactory, Any]:
             if name in section.optimizer:
                 groups[name] = section.optimizer.pop(name)
     factory = make(section, "optimizer")
+    if isinstance(kind := getattr(factory, "func", None), type):
+        compat.skip_compiler(kind)
     if section.optimizer.get("lr") is not None:
         check_real("optimizer.lr", section.optimizer.lr, minimum=0)
     with located(config, "optimizer"):

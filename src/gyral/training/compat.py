@@ -5,13 +5,17 @@ where their class is subclassed: `DDPStrategy._configure_launcher` in ddp/strate
 command line, which in a sweep runs the whole sweep: Lightning #2727, #18175), and
 `EarlyStopping._evaluate_stopping_criteria` in callbacks/early_stopping.py. One private function is imported elsewhere:
 Hydra's parser of flags in config/words.py, which this package is above. wandb_run.py ends the process of W&B, for
-which there is no public way either. Only `NoProfiler` and `skip_empty_hooks` are for speed: some 0.1 ms of each
-step, measured together with other changes. All is tested with the versions in constraints.txt.
+which there is no public way either. Some are for speed alone: `NoProfiler` and `skip_empty_hooks`, 0.1 ms of each step,
+measured together with other changes, and `skip_compiler`, two seconds of each command. All is tested with the versions
+in constraints.txt.
 """
 
 import logging
+import sys
 import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
 from typing import Any
 
 import torch
@@ -60,6 +64,35 @@ def skip_empty_hooks(owner: Callback | LightningModule) -> None:
     for name in STEP_HOOKS:
         if getattr(type(owner), name) is getattr(base, name):
             vars(owner)[name] = None
+
+
+def skip_compiler(optimizer: type) -> None:
+    """Let a class of optimizers of torch do without `torch._dynamo` until something else imports it.
+
+    Their methods import it, which takes two seconds, to mark for `torch.compile` where it has to stop. Without it,
+    nothing is being compiled.
+    """
+    for kind in optimizer.__mro__:
+        for name, method in list(vars(kind).items()):
+            decorator = getattr(getattr(method, "__code__", None), "co_qualname", "").partition(".")[0]
+            if decorator == "_disable_dynamo":  # which keeps what it has made of the method in this attribute
+                vars(method.__wrapped__).setdefault("__dynamo_disable", method.__wrapped__)
+            elif decorator == "_use_grad_for_differentiable":
+                setattr(kind, name, _until_compiling(method))
+
+
+def _until_compiling(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method `step` of optimizers, without marks for `torch.compile` until `torch._dynamo` is imported."""
+    plain: Callable[..., Any] = step.__wrapped__  # type: ignore[attr-defined]
+
+    @wraps(step)
+    def run(self: torch.optim.Optimizer, *arguments: Any, **options: Any) -> Any:
+        if "torch._dynamo" in sys.modules:
+            return step(self, *arguments, **options)
+        with torch.set_grad_enabled(self.defaults["differentiable"]):
+            return plain(self, *arguments, **options)
+
+    return run
 
 
 def silence_lightning() -> None:

@@ -19,6 +19,7 @@ from gyral.core.commands import typed
 from gyral.core.errors import one_line
 from gyral.core.side_outputs import SideOutput, within
 from gyral.core.signals import Interrupted
+from gyral.core.stand_ins import until_imported
 from gyral.runs.directory import Run
 from gyral.runs.measures import read_measures, to_plain
 from gyral.runs.names import describe_option, model_name
@@ -230,6 +231,8 @@ def start(run: Run, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Ru
     with suppress(ImportError, AttributeError):  # older versions do not have it
         statistics: Any = import_module("wandb.analytics.opentelemetry").opentelemetry_proxy
         statistics.disable()  # those of wandb's own use delay the end of a program without a server
+    with suppress(AttributeError):  # other versions may do without
+        _import_less()
     reason, experiment, session, options = "", None, None, dict(given)
     try:
         session = within(INIT_TIMEOUT, user_settings)  # this starts the process wandb-core
@@ -263,6 +266,19 @@ def start(run: Run, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Ru
     elif experiment.url:
         log.info("%s: %s", NAME, experiment.url)
     return RunLogger(experiment, str(run.directory))
+
+
+def _import_less() -> None:
+    """Keep wandb from importing its package of remote jobs and pandas, which take a second, to see what is unused.
+
+    Before something else imports them, no inputs of jobs have been declared, and no object is a data frame.
+    """
+    kind: Any = wandb.Run
+    declared, is_frame = kind._detect_and_apply_job_inputs, wandb.util.is_pandas_data_frame
+    if not hasattr(is_frame, "__wrapped__"):
+        jobs = "wandb.sdk.launch.inputs.internal"
+        kind._detect_and_apply_job_inputs = until_imported(jobs, lambda _: None, lambda: declared)
+        wandb.util.is_pandas_data_frame = until_imported("pandas", lambda _: False, lambda: is_frame)
 
 
 def _may_log_to(entity: str | None, session: Any) -> bool:
