@@ -33,6 +33,7 @@ FAMILIES = {
     "fast_slow": "fs_lstm",
     "fast_weights": "fast_weights",
     "gated": "on_lstm",
+    "gated_norm": "delta_net",
     "graph_gru": "mage_gru",
     "lie_access": "lantm",
     "rum": "rum",

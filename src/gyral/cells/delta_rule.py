@@ -2,14 +2,14 @@
 
 import math
 from abc import abstractmethod
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.initialization import AUTHORS, draw_step_sizes_, draw_wide
-from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear, rms_norm
+from gyral.cells.linear_attention import LinearAttentionCell, Operands, Readout, linear
 from gyral.core.options import OneOf, PositiveInt, Range, derived
 from gyral.ops.autograd import outside_autocast
 from gyral.ops.delta.naive import EPSILON
@@ -26,7 +26,7 @@ class Projected(NamedTuple):
         erase: Rates at which keys erase, (…, n, H) or for each key channel (…, n, H, K).
         write: Rates at which values are written, (…, n, H), or for each value channel (…, n, H, V) if `erase` has K.
         decay: Logarithms of the decay, (…, H) or (…, H, K), or None.
-        gate: Factors of the outputs (…, H V), or None.
+        gate: Logits of the factors of the outputs (…, H V), or None.
     """
 
     values: Tensor
@@ -42,10 +42,10 @@ class DeltaRuleCell(LinearAttentionCell):
         [q; k_1 … k_n; v_1 … v_n] = SiLU(conv(W_ih x))        depthwise and causal; zeros before the first step
         S ← e^{γ} ⊙ S                                         decay, unless the cell has none
         S ← S + k̂_j (w_j ⊙ v_j − Sᵀ (e_j ⊙ k̂_j))ᵀ             for j = 1 … n, the micro-steps of a step
-        y = RMS(Sᵀ q̂ / √K) ⊙ gate                             RMS over the V numbers of a head, with a gain; ε = 10⁻⁵
+        y = RMS(Sᵀ q̂ / √K) ⊙ φ(gate)                          RMS over the V numbers of a head, with a gain; ε = 10⁻⁵
 
-    with k̂ = k / √(Σ k² + 10⁻⁶), and q̂ in the same way. A subclass computes the rates e and w, γ and the gate in `rates`
-    from further rows of W_ih. See `MatrixMemoryCell` for sizes.
+    with k̂ = k / √(Σ k² + 10⁻⁶), and q̂ in the same way. A subclass computes the rates e and w, γ and the gate before its
+    activation φ in `rates` from further rows of W_ih. See `MatrixMemoryCell` for sizes.
 
     Args:
         heads: H.
@@ -58,10 +58,12 @@ class DeltaRuleCell(LinearAttentionCell):
 
     Attributes:
         micro_steps: n.
+        gate_activation: φ, see `gyral.ops.gated_norm.naive.gated_norm`.
         precise_gate: Whether the rows of the gate are in one product with those of rates and decay, in float32.
     """
 
     micro_steps = 1
+    gate_activation: ClassVar[str] = "silu"
     precise_gate = False
 
     heads: PositiveInt = 4
@@ -110,7 +112,7 @@ class DeltaRuleCell(LinearAttentionCell):
         found = self.precise_linear(inputs, weights[2]).split(list(precise.values()), dim=-1)
         rows = dict(zip(precise, found, strict=True))
         if plain:
-            rows["gate"] = linear(inputs, weights[1]).to(self.state_dtype)
+            rows["gate"] = linear(inputs, weights[1])
         with outside_autocast(inputs.device):
             return Projected(values, *self.rates(rows))
 
@@ -136,9 +138,9 @@ class DeltaRuleCell(LinearAttentionCell):
         k = k * size**-0.5
         return Operands(q / size, k, write * v, decay, erase * k)
 
-    def read(self, outputs: Tensor, projected: Projected, values: tuple[Tensor, ...]) -> Tensor:
-        found = rms_norm(outputs, self.weight_norm).flatten(-2)
-        return found if projected.gate is None else found * projected.gate.to(found.dtype)
+    def readout(self, projected: Projected, values: tuple[Tensor, ...]) -> Readout:
+        gate = None if projected.gate is None else self.to_parameter_dtype(projected.gate)
+        return Readout(self.weight_norm, gate, size=self.value_size, activation=self.gate_activation)
 
 
 class ScalarRatesCell(DeltaRuleCell):
@@ -146,7 +148,7 @@ class ScalarRatesCell(DeltaRuleCell):
 
         β = σ(W_β x), or 2 σ(W_β x)
         γ = −exp(A_log) softplus(W_Δ x + b_Δ)       one for each head; or no decay
-        gate = SiLU(W_g x), or no gate
+        gate = W_g x, with φ = SiLU, or no gate
 
     Parameters and initial values: `weight_ih` (rows, X), rows [q; k; v; g; β; Δ], of k and v those of micro-step 1
     first, and `weight_conv` (C, kernel_size), see `initialization`; `A_log` (H,), the logarithm of numbers that are
@@ -183,12 +185,10 @@ class ScalarRatesCell(DeltaRuleCell):
 
     def rates(self, rows: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         beta = self.to_erase(rows["beta"]).unflatten(-1, (self.micro_steps, self.heads))
-        decay = gate = None
+        decay = None
         if self.A_log is not None and self.bias_dt is not None:
             decay = -torch.exp(self.A_log.to(self.state_dtype)) * F.softplus(rows["dt"] + self.bias_dt)
-        if self.gate:
-            gate = F.silu(rows["gate"])
-        return beta, beta, decay, gate
+        return beta, beta, decay, rows["gate"] if self.gate else None
 
 
 @torch.no_grad()

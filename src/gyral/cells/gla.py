@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear, rms_norm
+from gyral.cells.linear_attention import LinearAttentionCell, Operands, Readout, linear
 from gyral.core.options import PositiveInt, Range, derived
 
 
@@ -78,10 +78,10 @@ class GLACell(LinearAttentionCell):
 
     def operands(self, projected: Projected, values: tuple[Tensor, ...]) -> Operands:
         q, k, v = values
-        q, k = (part.unflatten(-1, (self.heads, self.key_size)) for part in (q * self.key_size**-0.5, k))
+        q, k = (part.unflatten(-1, (self.heads, self.key_size)) for part in (q, k))
         v = v.unflatten(-1, (self.heads, self.value_size))
         return Operands(q, k.unsqueeze(-3), v.unsqueeze(-3), projected.decay)
 
-    def read(self, outputs: Tensor, projected: Projected, values: tuple[Tensor, ...]) -> Tensor:
-        found = rms_norm(outputs, self.weight_norm).flatten(-2)
-        return found if projected.gate is None else found * F.silu(projected.gate)
+    def readout(self, projected: Projected, values: tuple[Tensor, ...]) -> Readout:
+        # of queries that are not divided by √K, for which ε has to be K times as large
+        return Readout(self.weight_norm, projected.gate, size=self.value_size, epsilon=1e-5 * self.key_size)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear, rms_norm
+from gyral.cells.linear_attention import LinearAttentionCell, Operands, Readout, linear
 from gyral.core.options import PositiveInt, Probability, derived
 
 
@@ -72,10 +72,11 @@ class HGRN2Cell(LinearAttentionCell):
         # 1 − f and log f without rounding f, which may be close to 0 or 1
         k = (1 - bound) * torch.sigmoid(-forget)
         decay = torch.logaddexp(bound.log(), (-bound).log1p() + F.logsigmoid(forget))
-        q = F.silu(q) * self.key_size**-0.5
+        q = F.silu(q)
         q, k, decay = (part.unflatten(-1, (self.heads, self.key_size)) for part in (q, k, decay))
         v = v.unflatten(-1, (self.heads, self.value_size))
         return Operands(q, k.unsqueeze(-3), v.unsqueeze(-3), decay)
 
-    def read(self, outputs: Tensor, projected: Projected, values: tuple[Tensor, ...]) -> Tensor:
-        return rms_norm(outputs.flatten(-2), self.weight_norm)
+    def readout(self, projected: Projected, values: tuple[Tensor, ...]) -> Readout:
+        # of queries that are not divided by √K, for which ε has to be K times as large
+        return Readout(self.weight_norm, size=self.width, epsilon=1e-5 * self.key_size)

@@ -17,7 +17,7 @@ class ChannelDecayCell(DeltaRuleCell):
     """Base class of layers with a decay for each channel of the keys.
 
         γ = −exp(A_log) softplus(W_Δ' W_Δ x + b_Δ)         or −c σ(exp(A_log) (W_Δ' W_Δ x + b_Δ)) with a bound c
-        gate = σ(W_g' W_g x + b_g)
+        gate = W_g' W_g x + b_g, with φ = σ
 
     Parameters and initial values: `weight_ih` (rows, X), rows [q; k; v; g; rates; Δ], `weight_conv` (C, kernel_size),
     `weight_dt` W_Δ' (H K, R) and `weight_gate` W_g' (H V, R), see `initialization`; `bias_gate` (H V,), zero;
@@ -31,6 +31,7 @@ class ChannelDecayCell(DeltaRuleCell):
     """
 
     no_decay_parameters = ("A_log", "bias_dt")
+    gate_activation = "sigmoid"
     precise_gate = True  # it is of a low rank
 
     rank: PositiveInt = derived(default=None)
@@ -59,7 +60,7 @@ class ChannelDecayCell(DeltaRuleCell):
             self.A_log.zero_()
 
     def decay_and_gate(self, rows: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return γ (…, H, K) and the gate (…, H V)."""
+        """Return γ (…, H, K) and the gate before its activation (…, H V)."""
         logits = F.linear(rows["dt"], self.weight_dt.to(self.state_dtype), self.bias_dt.to(self.state_dtype))
         logits = logits.unflatten(-1, (self.heads, self.key_size))
         rate = torch.exp(self.A_log.to(self.state_dtype)).unsqueeze(-1)
@@ -67,8 +68,7 @@ class ChannelDecayCell(DeltaRuleCell):
             decay = -rate * F.softplus(logits)
         else:
             decay = -self.decay_bound * torch.sigmoid(rate * logits)
-        gate = torch.sigmoid(F.linear(rows["gate"], *self.to_state_dtype(self.weight_gate, self.bias_gate)))
-        return decay, gate
+        return decay, F.linear(rows["gate"], *self.to_state_dtype(self.weight_gate, self.bias_gate))
 
 
 class KDACell(ChannelDecayCell):

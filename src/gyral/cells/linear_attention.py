@@ -15,7 +15,7 @@ from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.options import PositiveInt, derived
 from gyral.ops.autograd import outside_autocast
 from gyral.ops.delta import delta_scan, delta_step
-from gyral.ops.sequences import zero_beyond
+from gyral.ops.gated_norm import gated_norm
 
 
 class MemoryState(NamedTuple):
@@ -51,6 +51,19 @@ class Operands(NamedTuple):
     erase: Tensor | None = None
     write: Tensor | None = None
     unit: bool = False
+
+
+class Readout(NamedTuple):
+    """What follows the memory: the arguments of `gyral.ops.gated_norm.gated_norm` that are not its outputs."""
+
+    gain: Tensor | None = None
+    gate: Tensor | None = None
+    skip: Tensor | None = None
+    weight: Tensor | None = None
+    size: int = 1
+    activation: str = "silu"
+    gate_first: bool = False
+    epsilon: float = 1e-5
 
 
 class MatrixMemoryCell(ConvolvedCell):
@@ -117,12 +130,20 @@ class MatrixMemoryCell(ConvolvedCell):
 class LinearAttentionCell(MatrixMemoryCell):
     """Base class of cells whose memory is changed as `gyral.ops.delta` describes; `operands` makes its arguments.
 
-    See `MatrixMemoryCell` for the arguments.
+    What the memory returns passes `gyral.ops.gated_norm`, whose arguments `readout` makes. See `MatrixMemoryCell` for
+    the arguments.
     """
 
     @abstractmethod
     def operands(self, projected: Any, values: Any) -> Operands:
         """Return the arguments of the operator, in the dtype of the parameters or in float32."""
+
+    @abstractmethod
+    def readout(self, projected: Any, values: Any) -> Readout:
+        """Return what follows the memory, in the dtype of the parameters."""
+
+    def read(self, outputs: Tensor, projected: Any, values: Any) -> Tensor:
+        return gated_norm.naive(outputs, **self.readout(projected, values)._asdict())
 
     def step(self, projected: Any, state: State, constants: object) -> tuple[Tensor, State]:
         values, state = self.convolve_step(projected.values, state)
@@ -137,8 +158,9 @@ class LinearAttentionCell(MatrixMemoryCell):
         projected = self.project(inputs)
         values, state = self.convolve(projected.values, state, lengths, starts)
         outputs, memory = run_scan(self.operands(projected, values), state.memory, lengths, starts)
-        outputs = self.read(self.to_parameter_dtype(outputs), projected, values)[..., : self.hidden_size]
-        return zero_beyond(outputs, lengths), state._replace(memory=memory)
+        readout = self.readout(projected, values)._asdict()
+        outputs = gated_norm(self.to_parameter_dtype(outputs), **readout, lengths=lengths)
+        return outputs[..., : self.hidden_size], state._replace(memory=memory)
 
 
 def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from gyral.cells.heads import share
 from gyral.cells.initialization import draw_step_sizes_, uniform_
-from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear
+from gyral.cells.linear_attention import LinearAttentionCell, Operands, Readout, linear
 from gyral.core.errors import OptionError
 from gyral.core.options import PositiveInt, Range
 
@@ -103,10 +103,7 @@ class Mamba2Cell(LinearAttentionCell):
         decay, write = -torch.exp(self.A_log.to(self.state_dtype)) * projected.delta, projected.delta.unsqueeze(-2)
         return Operands(c, b.unsqueeze(-3), u.unsqueeze(-3), decay, write=write)
 
-    def read(self, outputs: Tensor, projected: Projected, values: tuple[Tensor, ...]) -> Tensor:
+    def readout(self, projected: Projected, values: tuple[Tensor, ...]) -> Readout:
         u = values[0].unflatten(-1, (self.heads, self.value_size))
-        gated = (outputs + self.D.unsqueeze(-1) * u).flatten(-2) * F.silu(projected.gate)
-        if self.weight_norm is None:
-            return gated
         size = self.width // self.groups
-        return F.rms_norm(gated.unflatten(-1, (self.groups, size)), (size,), eps=1e-5).flatten(-2) * self.weight_norm
+        return Readout(self.weight_norm, projected.gate, u, self.D, size, gate_first=True)

@@ -14,8 +14,9 @@ from gyral.cells.linear_attention import Operands, linear, rms_norm, run_scan, r
 from gyral.core.errors import OptionError
 from gyral.core.options import PositiveInt, Range, derived
 from gyral.ops.delta import delta_scan
+from gyral.ops.gated_norm import gated_norm
 from gyral.ops.scan import is_any_number, scan
-from gyral.ops.sequences import last_step, shift, zero_beyond
+from gyral.ops.sequences import last_step, shift
 
 SMALLEST_RATE = 1e-4
 HEAD_SIZE = 64  # of the published models
@@ -175,16 +176,17 @@ class Mamba3Cell(DeclaredCell):
         """Return R copies of each head, next to each other."""
         return tensor if self.rank == 1 else tensor.repeat_interleave(self.rank, dim)
 
-    def finish(self, read: Tensor, projected: Projected) -> Tensor:
-        """Return the outputs (…, N) for what the copies of the heads read (…, H R, V)."""
-        found = self.to_parameter_dtype(read).unflatten(-2, (self.heads, self.rank))
-        found = found + self.D[:, None, None] * projected.u
-        if self.weight_norm is not None:
-            gains = self.weight_norm.view(self.heads, 1, self.value_size)
-            found = F.rms_norm(found, (self.value_size,), eps=1e-5) * gains
-        found = found * F.silu(projected.gate)
-        found = found.squeeze(-2) if self.rank == 1 else (found * self.mimo_o).sum(-2)
-        return found.flatten(-2)[..., : self.hidden_size]
+    def finish(self, read: Tensor, projected: Projected, lengths: Tensor | None = None) -> Tensor:
+        """Return the outputs (…, N) for what the copies of the heads read (…, H R, V), of one step or of all."""
+        run = gated_norm.naive if read.dim() == 3 else gated_norm
+        gain = self.weight_norm
+        if gain is not None and self.rank > 1:
+            gain = gain.view(self.heads, 1, self.value_size).expand(-1, self.rank, -1).flatten()
+        skip, gate = projected.u.flatten(-3, -2), projected.gate.flatten(-3)
+        found = run(self.to_parameter_dtype(read), gain, gate, skip, self.spread(self.D, 0), lengths, self.value_size)
+        if self.rank > 1:
+            found = (found.unflatten(-1, self.mimo_o.shape) * self.mimo_o).sum(-2).flatten(-2)
+        return found[..., : self.hidden_size]
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
         angle = torch.remainder(state.angle.to(self.state_dtype) + projected.turn, 2 * math.pi)
@@ -209,7 +211,7 @@ class Mamba3Cell(DeclaredCell):
         read, memory = run_scan(operands, self.spread(state.memory, 1), lengths, starts)
         last = last_step(b, lengths), last_step(projected.u, lengths), last_step(angle, lengths)
         final = self.State(memory[:, :: self.rank], *last)
-        return zero_beyond(self.finish(read, projected), lengths), final
+        return self.finish(read, projected, lengths), final
 
 
 def rotate(vectors: Tensor, angle: Tensor) -> Tensor:

@@ -124,6 +124,8 @@ class Kernels:
         self, a: Any, results: list[Any], kept: list[Any], gradients: Sequence[Tensor | None], needs: dict[str, bool]
     ) -> dict[str, Any]:
         """Return the gradients; see `gyral.ops.operator.Operator`."""
+        if results[0] is None:  # unread, see `gyral.ops.operator.Operator`: without values, it has dtype and shape
+            results = [make(a) for make in self.results.values()]
         given, final = self._given(a, results, kept), dict(zip(self.results, gradients, strict=True))
         for (name, gradient), result in zip(final.items(), results, strict=True):
             if f"grad_{name}" in self._fields:
