@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.initialization import AUTHORS, draw_step_sizes_, draw_wide
-from gyral.cells.linear_attention import LinearAttentionCell, Operands, Readout, linear
+from gyral.cells.linear_attention import NormalizedMemoryCell, Operands, Readout, linear
 from gyral.core.options import OneOf, PositiveInt, Range, derived
 from gyral.ops.autograd import outside_autocast
 from gyral.ops.delta.naive import EPSILON
@@ -36,7 +36,7 @@ class Projected(NamedTuple):
     gate: Tensor | None
 
 
-class DeltaRuleCell(LinearAttentionCell):
+class DeltaRuleCell(NormalizedMemoryCell):
     """Base class of cells whose memory matrix S (K, V) of each head is changed by the delta rule.
 
         [q; k_1 … k_n; v_1 … v_n] = SiLU(conv(W_ih x))        depthwise and causal; zeros before the first step

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.linear_attention import LinearAttentionCell, Operands, Readout, linear
+from gyral.cells.linear_attention import NormalizedMemoryCell, Operands, Readout, linear
 from gyral.core.options import PositiveInt, Range, derived
 
 
@@ -18,7 +18,7 @@ class Projected(NamedTuple):
     gate: Tensor | None
 
 
-class GLACell(LinearAttentionCell):
+class GLACell(NormalizedMemoryCell):
     """Gated linear attention, without the matrix after the recurrence.
 
     Gated linear attention (Yang, Wang, Shen, Panda and Kim, "Gated linear attention transformers with

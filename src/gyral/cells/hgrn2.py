@@ -6,18 +6,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gyral.cells.linear_attention import LinearAttentionCell, Operands, Readout, linear
+from gyral.cells.linear_attention import NormalizedMemoryCell, Operands, Readout, linear
 from gyral.core.options import PositiveInt, Probability, derived
 
 
 class Projected(NamedTuple):
-    """[q_t; v_t] (…, C), and a_t (…, H K)."""
+    """v_t (…, H V), q_t and a_t (…, H K)."""
 
     values: Tensor
+    query: Tensor
     forget: Tensor
 
 
-class HGRN2Cell(LinearAttentionCell):
+class HGRN2Cell(NormalizedMemoryCell):
     """HGRN2, without the matrix after the recurrence.
 
     HGRN2 (Qin, Yang, Sun, Shen, Li, Sun and Zhong, "HGRN2: gated linear RNNs with state expansion", COLM 2024,
@@ -55,27 +56,32 @@ class HGRN2Cell(LinearAttentionCell):
     def __post_init__(self) -> None:
         super().__post_init__()
         keys = self.heads * self.key_size
-        self.create_convolution([keys, self.width], None)
-        self.weight_ih = nn.Parameter(torch.empty(keys + self.channels, self.input_size))
+        self.create_convolution([self.width], None)
+        self.weight_ih = nn.Parameter(torch.empty(2 * keys + self.width, self.input_size))
         self.weight_norm = nn.Parameter(torch.empty(self.width))
         self.reset_parameters()
 
     def project(self, inputs: Tensor) -> Projected:
-        q, forget, v = self.weight_ih.split([self.parts[0], self.parts[0], self.width])
-        return Projected(torch.cat((linear(inputs, q), linear(inputs, v)), dim=-1), self.precise_linear(inputs, forget))
+        keys = self.heads * self.key_size
+        q, forget, v = self.weight_ih.split([keys, keys, self.width])
+        return Projected(linear(inputs, v), linear(inputs, q), self.precise_linear(inputs, forget))
 
     def operands(self, projected: Projected, values: tuple[Tensor, ...]) -> Operands:
-        (q, v), forget = values, projected.forget
-        bound: float | Tensor = self.lower_bound
-        if not isinstance(bound, Tensor):
-            bound = forget.new_full((), bound)  # not from a tensor of the CPU, which no CUDA graph could copy
-        # 1 − f and log f without rounding f, which may be close to 0 or 1
-        k = (1 - bound) * torch.sigmoid(-forget)
-        decay = torch.logaddexp(bound.log(), (-bound).log1p() + F.logsigmoid(forget))
-        q = F.silu(q)
+        (v,), q, forget = values, F.silu(projected.query), projected.forget
+        k, decay = self.gates(forget)
         q, k, decay = (part.unflatten(-1, (self.heads, self.key_size)) for part in (q, k, decay))
         v = v.unflatten(-1, (self.heads, self.value_size))
         return Operands(q, k.unsqueeze(-3), v.unsqueeze(-3), decay)
+
+    def gates(self, forget: Tensor) -> tuple[Tensor, Tensor]:
+        """Return 1 − f and log f for a, without rounding f, which may be close to 0 or 1."""
+        bound: float | Tensor = self.lower_bound
+        if not isinstance(bound, Tensor):
+            if bound == 0:
+                return torch.sigmoid(-forget), F.logsigmoid(forget)
+            bound = forget.new_full((), bound)  # not from a tensor of the CPU, which no CUDA graph could copy
+        k = (1 - bound) * torch.sigmoid(-forget)
+        return k, torch.logaddexp(bound.log(), (-bound).log1p() + F.logsigmoid(forget))
 
     def readout(self, projected: Projected, values: tuple[Tensor, ...]) -> Readout:
         # of queries that are not divided by √K, for which ε has to be K times as large

@@ -16,6 +16,7 @@ from gyral.core.options import PositiveInt, derived
 from gyral.ops.autograd import outside_autocast
 from gyral.ops.delta import delta_scan, delta_step
 from gyral.ops.gated_norm import gated_norm
+from gyral.ops.sequences import zero_beyond
 
 
 class MemoryState(NamedTuple):
@@ -130,20 +131,16 @@ class MatrixMemoryCell(ConvolvedCell):
 class LinearAttentionCell(MatrixMemoryCell):
     """Base class of cells whose memory is changed as `gyral.ops.delta` describes; `operands` makes its arguments.
 
-    What the memory returns passes `gyral.ops.gated_norm`, whose arguments `readout` makes. See `MatrixMemoryCell` for
-    the arguments.
+    See `MatrixMemoryCell` for the arguments.
     """
 
     @abstractmethod
     def operands(self, projected: Any, values: Any) -> Operands:
         """Return the arguments of the operator, in the dtype of the parameters or in float32."""
 
-    @abstractmethod
-    def readout(self, projected: Any, values: Any) -> Readout:
-        """Return what follows the memory, in the dtype of the parameters."""
-
-    def read(self, outputs: Tensor, projected: Any, values: Any) -> Tensor:
-        return gated_norm.naive(outputs, **self.readout(projected, values)._asdict())
+    def read_all(self, outputs: Tensor, projected: Any, values: Any, lengths: Tensor | None) -> Tensor:
+        """Return what `read` returns for all steps, zero beyond the lengths (B,)."""
+        return zero_beyond(self.read(outputs, projected, values), lengths)
 
     def step(self, projected: Any, state: State, constants: object) -> tuple[Tensor, State]:
         values, state = self.convolve_step(projected.values, state)
@@ -158,9 +155,25 @@ class LinearAttentionCell(MatrixMemoryCell):
         projected = self.project(inputs)
         values, state = self.convolve(projected.values, state, lengths, starts)
         outputs, memory = run_scan(self.operands(projected, values), state.memory, lengths, starts)
-        readout = self.readout(projected, values)._asdict()
-        outputs = gated_norm(self.to_parameter_dtype(outputs), **readout, lengths=lengths)
+        outputs = self.read_all(self.to_parameter_dtype(outputs), projected, values, lengths)
         return outputs[..., : self.hidden_size], state._replace(memory=memory)
+
+
+class NormalizedMemoryCell(LinearAttentionCell):
+    """Base class of cells whose memory returns values that pass `gyral.ops.gated_norm`; `readout` makes its arguments.
+
+    See `MatrixMemoryCell` for the arguments.
+    """
+
+    @abstractmethod
+    def readout(self, projected: Any, values: Any) -> Readout:
+        """Return what follows the memory, in the dtype of the parameters."""
+
+    def read(self, outputs: Tensor, projected: Any, values: Any) -> Tensor:
+        return gated_norm.naive(outputs, **self.readout(projected, values)._asdict())
+
+    def read_all(self, outputs: Tensor, projected: Any, values: Any, lengths: Tensor | None) -> Tensor:
+        return gated_norm(outputs, **self.readout(projected, values)._asdict(), lengths=lengths)
 
 
 def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

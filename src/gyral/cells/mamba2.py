@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from gyral.cells.heads import share
 from gyral.cells.initialization import draw_step_sizes_, uniform_
-from gyral.cells.linear_attention import LinearAttentionCell, Operands, Readout, linear
+from gyral.cells.linear_attention import NormalizedMemoryCell, Operands, Readout, linear
 from gyral.core.errors import OptionError
 from gyral.core.options import PositiveInt, Range
 
@@ -23,7 +23,7 @@ class Projected(NamedTuple):
     delta: Tensor
 
 
-class Mamba2Cell(LinearAttentionCell):
+class Mamba2Cell(NormalizedMemoryCell):
     """Mamba-2, without the matrix after the recurrence.
 
     Mamba-2 (Dao and Gu, "Transformers are SSMs: generalized models and efficient algorithms through structured state

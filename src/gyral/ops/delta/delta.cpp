@@ -1,8 +1,8 @@
 // The delta rule in chunks of steps, forward and backward; see gyral/ops/delta/naive.py for the chunk form.
 //
-// A row and a group of heads with the same keys are independent of all others. Their memories stay in the cache, and the
-// forward pass keeps those before every chunk; the backward pass computes the rest of the chunk again. A start ends a
-// chunk, so that all steps of one belong together. Decays are multiplied step by step, never divided: no exponential of
+// A row and a group of heads with the same keys are independent of all others. They run together, one after another in
+// each chunk, so that memory is read in order. The forward pass keeps the memories before every chunk; the backward pass
+// computes the rest of the chunk again. A start ends a chunk early, so that all steps of one belong together. Decays are multiplied step by step, never divided: no exponential of
 // a sum of log decays can overflow. Matrices of the workspace have rows padded with zeros to whole registers.
 
 #include "native/matrices.hpp"
@@ -119,12 +119,17 @@ template <class Real> struct Scan {
 
     struct Place {
         Index item, row, group, length;
-        Index ahead;  // the distance to the steps that are needed next
+        Index first, last;  // the steps of the chunk that are within the length, before all of its starts
     };
-    Place place(Index item, Index ahead) const {
+    Place place(Index item, Index first) const {
         const Index row = item / given.groups;
         const Index length = given.lengths ? static_cast<const Index*>(given.lengths)[row] : given.steps;
-        return {item, row, item % given.groups, length, ahead};
+        return {item, row, item % given.groups, length, first, std::min(first + given.chunk, length)};
+    }
+    // Calls work(t) for the steps of a chunk that are beyond the length.
+    template <class Work> void for_steps_beyond(const Place& at, const Work& work) const {
+        const Index end = std::min(at.first + given.chunk, given.steps);
+        for (Index t = std::max(at.first, at.length); t < end; ++t) work(t);
     }
     bool is_start(const Place& at, Index t) const {
         return given.starts && static_cast<const bool*>(given.starts)[t * rows + at.row];
@@ -151,12 +156,12 @@ template <class Real> struct Scan {
     }
     Chunk chunk_from(const Place& at, Index first) const {
         Index last = first + 1;
-        while (last < at.length && last % given.chunk && !is_start(at, last)) ++last;
+        while (last < at.last && !is_start(at, last)) ++last;
         return chunk(at, first, last);
     }
     Chunk chunk_until(const Place& at, Index last) const {
         Index first = last - 1;
-        while (first % given.chunk && !is_start(at, first)) --first;
+        while (first > at.first && !is_start(at, first)) --first;
         return chunk(at, first, last);
     }
 
@@ -183,7 +188,7 @@ template <class Real> struct Scan {
         for_rows(now.steps, [&](Index t) {
             const Real* from = of_step(base, at, now.first + t, width) + offset;
             read(from, size, to + t * to_row);
-            fetch(at, now.first + t, from, given.batch * width, size);
+            fetch(at, from, width, size);
         });
     }
     void write_steps(const Place& at, const Chunk& now, const Real* from, Index from_row, void* base, Index width,
@@ -191,7 +196,7 @@ template <class Real> struct Scan {
         for_rows(now.steps, [&](Index t) {
             Real* to = of_step(base, at, now.first + t, width) + offset;
             copy(from + t * from_row, size, to);
-            fetch<true>(at, now.first + t, to, given.batch * width, size);
+            fetch<true>(at, to, width, size);
         });
     }
     // The micro-steps of a chunk of a tensor (T, B, n, G, ...).
@@ -200,7 +205,7 @@ template <class Real> struct Scan {
         for_rows(now.steps, micro, [&](Index i, Index t, Index m) {
             const Real* from = of_micro_step(base, at, now.first + t, m, width) + offset;
             read(from, size, to + i * to_row);
-            fetch(at, now.first + t, from, given.batch * micro * width, size);
+            fetch(at, from, width, size);
         });
     }
     void write_micro_steps(const Place& at, const Chunk& now, const Real* from, Index from_row, void* base, Index width,
@@ -208,22 +213,22 @@ template <class Real> struct Scan {
         for_rows(now.steps, micro, [&](Index i, Index t, Index m) {
             Real* to = of_micro_step(base, at, now.first + t, m, width) + offset;
             copy(from + i * from_row, size, to);
-            fetch<true>(at, now.first + t, to, given.batch * micro * width, size);
+            fetch<true>(at, to, width, size);
         });
     }
-    // Steps are far apart in memory: processors do not foresee which one is next.
-    template <bool is_written = false>
-    void fetch(const Place& at, Index t, const Real* row, Index step, Index size) const {
-        if (t + at.ahead < 0 || t + at.ahead >= given.steps) return;
-        const char *from = reinterpret_cast<const char*>(row + at.ahead * step), *end = from + size * sizeof(Real);
+    // Steps are far apart in memory: processors do not foresee that the next ones are beside those of this row or group.
+    template <bool is_written = false> void fetch(const Place& at, const Real* row, Index width, Index size) const {
+        if (at.item + 1 == given.batch) return;
+        const char *from = reinterpret_cast<const char*>(row + width), *end = from + size * sizeof(Real);
         for (; from < end; from += 64) __builtin_prefetch(from, is_written, 2);
     }
     static void zero(Real* to, Index count) { std::fill_n(to, count, Real(0)); }
-    void read_matrix(const Real* from, Real* to) const {
-        for_rows(key, [&](Index i) { read(from + i * value, value, to + i * V); });
+    // Some rows of memories.
+    void read_rows(Index count, const Real* from, Real* to) const {
+        for_rows(count, [&](Index i) { read(from + i * value, value, to + i * V); });
     }
-    void write_matrix(const Real* from, Real* to) const {
-        for_rows(key, [&](Index i) { copy(from + i * V, value, to + i * value); });
+    void write_rows(Index count, const Real* from, Real* to) const {
+        for_rows(count, [&](Index i) { copy(from + i * V, value, to + i * value); });
     }
 
     // c += a b for a lower triangular a (count, M), whose row i ends with column (i + 1) * each
@@ -407,21 +412,21 @@ template <class Real> struct Scan {
         });
     }
 
-    void forward(Index item, Real* workspace) const {
-        const Place at = place(item, given.chunk);
+    void forward(Index item, Index first, Real* workspace) const {
+        const Place at = place(item, first);
+        for_steps_beyond(at, [&](Index t) { zero(of_step(given.outputs, at, t, heads * value), heads * value); });
+        if (first >= at.last) return;
         const Buffers b = allocate(false, [&](Index count) { return std::exchange(workspace, workspace + padded<float>(count)); });
-        const Index matrix = key * value;
-        for_rows(heads, [&](Index h) {
-            read_matrix(static_cast<Real*>(given.s0) + (item * heads + h) * matrix, b.memory + h * key * V);
-        });
-        for (Index t = 0; t < at.length;) {
+        const Index all = heads * key;  // rows of the memories
+        Real *begin = kept(at, first, 0), *s0 = static_cast<Real*>(given.s0) + item * all * value;
+        read_rows(all, first ? begin : s0, b.memory);
+        if (!first) std::copy_n(s0, all * value, begin);
+        for (Index t = first; t < at.last;) {
             const Chunk now = chunk_from(at, t);
             read_group(at, now, b);
             for (Index h = 0; h < heads; ++h) {
-                Real* memory = b.memory + h * key * V;
-                if (t % given.chunk == 0) write_matrix(memory, kept(at, t, h));
+                Real *memory = b.memory + h * key * V, *y = b.y;
                 solve_chunk(at, now, h, memory, b);
-                Real* y = b.y;
                 if (now.is_fresh)
                     zero(y, now.steps * V);
                 else
@@ -433,21 +438,15 @@ template <class Real> struct Scan {
             }
             t += now.steps;
         }
-        for (Index t = at.length; t < given.steps; ++t) zero(of_step(given.outputs, at, t, heads * value), heads * value);
-        for_rows(heads, [&](Index h) {
-            write_matrix(b.memory + h * key * V, static_cast<Real*>(given.final) + (item * heads + h) * matrix);
-        });
+        const bool is_last = at.last == at.length;
+        write_rows(all, b.memory, is_last ? static_cast<Real*>(given.final) + item * all * value : kept(at, at.last, 0));
     }
 
     // ---------------------------------------------------------------- the gradients of a chunk
 
-    void backward(Index item, Real* workspace) const {
-        const Place at = place(item, -given.chunk);
-        const Buffers b = allocate(true, [&](Index count) { return std::exchange(workspace, workspace + padded<float>(count)); });
-        const Index matrix = key * value;
-        Real* const grad_s0 = static_cast<Real*>(given.grad_s0) + item * heads * matrix;
-        for_rows(heads, [&](Index h) { read_matrix(grad_s0 + h * matrix, b.grad_memory + h * key * V); });
-        for (Index t = at.length; t < given.steps; ++t) {
+    void backward(Index item, Index first, Real* workspace) const {
+        const Place at = place(item, first);
+        for_steps_beyond(at, [&](Index t) {
             zero(of_step(given.grad_q, at, t, key), key);
             if (decays) zero(of_step(given.grad_decay, at, t, heads * given.decays), heads * given.decays);
             for (Index m = 0; m < micro; ++m) {
@@ -457,8 +456,12 @@ template <class Real> struct Scan {
                 if (erases) zero(of_micro_step(given.grad_erase, at, t, m, erased), erased);
                 if (given.write) zero(of_micro_step(given.grad_write, at, t, m, heads), heads);
             }
-        }
-        for (Index t = at.length; t > 0;) {
+        });
+        if (first >= at.last) return;
+        const Buffers b = allocate(true, [&](Index count) { return std::exchange(workspace, workspace + padded<float>(count)); });
+        Real* const grad_s0 = static_cast<Real*>(given.grad_s0) + item * heads * key * value;
+        read_rows(heads * key, grad_s0, b.grad_memory);
+        for (Index t = at.last; t > first;) {
             const Chunk now = chunk_until(at, t);
             t = now.first;
             read_group(at, now, b);
@@ -499,13 +502,13 @@ template <class Real> struct Scan {
             write_steps(at, now, b.grad_q, K, given.grad_q, key, 0, key);
             write_micro_steps(at, now, b.grad_k, K, given.grad_k, key, 0, key);
         }
-        for_rows(heads, [&](Index h) { write_matrix(b.grad_memory + h * key * V, grad_s0 + h * matrix); });
+        write_rows(heads * key, b.grad_memory, grad_s0);
     }
 
     void head_backward(const Place& at, const Chunk& now, Index head, const Buffers& b) const {
         const Index steps = now.steps, count = now.count;
         Real *memory = b.memory, *grad_memory = b.grad_memory + head * key * V, *x = b.grad_u;
-        if (!now.is_fresh) read_matrix(kept(at, now.first, head), memory);
+        if (!now.is_fresh) read_rows(key, kept(at, now.first, head), memory);
         solve_chunk(at, now, head, memory, b);
         read_steps(at, now, given.grad_outputs, heads * value, head * value, value, b.y, V);
         transpose(count, value, b.u, V, b.turned_u, M);
@@ -713,8 +716,12 @@ template <class Real> void run(const Arguments& given, bool backward) {
 #pragma omp parallel for num_threads(given.threads) schedule(static)
     for (Index thread = 0; thread < given.threads; ++thread) {
         Real* own = static_cast<Real*>(given.workspace) + thread * scan.size(backward);
-        for (Index item = thread; item < given.batch; item += given.threads)
-            backward ? scan.backward(item, own) : scan.forward(item, own);
+        const Index first = given.batch * thread / given.threads, last = given.batch * (thread + 1) / given.threads;
+        const Index chunks = (given.steps + given.chunk - 1) / given.chunk;
+        for (Index chunk = 0; chunk < chunks; ++chunk)
+            for (Index item = first; item < last; ++item)
+                backward ? scan.backward(item, (chunks - 1 - chunk) * given.chunk, own)
+                         : scan.forward(item, chunk * given.chunk, own);
     }
 }
 
