@@ -179,7 +179,7 @@ class Mamba3Cell(DeclaredCell):
     def finish(self, read: Tensor, projected: Projected, lengths: Tensor | None = None) -> Tensor:
         """Return the outputs (…, N) for what the copies of the heads read (…, H R, V), of one step or of all."""
         run = gated_norm.naive if read.dim() == 3 else gated_norm
-        gain = self.weight_norm
+        gain: Tensor | None = self.weight_norm
         if gain is not None and self.rank > 1:
             gain = gain.view(self.heads, 1, self.value_size).expand(-1, self.rank, -1).flatten()
         skip, gate = projected.u.flatten(-3, -2), projected.gate.flatten(-3)

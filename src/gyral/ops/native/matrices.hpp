@@ -33,6 +33,14 @@ inline void product(Index rows, Index columns, Index depth, const Real* a, Index
     });
 }
 
+template <class Real, int vectors> inline void load_panel(const Real* from, Vector<Real> (&to)[vectors]) {
+#pragma GCC unroll 3
+    for (int j = 0; j < vectors; ++j) {
+        to[j] = load(from + j * LANES<Real>);
+        keep_in_register(to[j]);
+    }
+}
+
 template <class Real, int rows, int vectors>
 inline void add_to_rows(const Vector<Real> (&sum)[rows][vectors], Real* c, Index c_row) {
     for (int i = 0; i < rows; ++i)
@@ -50,14 +58,14 @@ inline void lower_rows(const Real* a, Index a_row, Index each, Index before, con
     a += before * a_row;
     Index k = 0;
     for (; k < before * each; ++k, b += b_row) {
-        for (int j = 0; j < vectors; ++j) known[j] = load(b + j * LANES<Real>);
+        load_panel<Real, vectors>(b, known);
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < vectors; ++j) sum[i][j] += a[i * a_row + k] * known[j];
     }
 #pragma GCC unroll 8
     for (int first = 0; first < rows; ++first)
         for (Index m = 0; m < each; ++m, ++k, b += b_row) {
-            for (int j = 0; j < vectors; ++j) known[j] = load(b + j * LANES<Real>);
+            load_panel<Real, vectors>(b, known);
 #pragma GCC unroll 8
             for (int i = first; i < rows; ++i)
                 for (int j = 0; j < vectors; ++j) sum[i][j] += a[i * a_row + k] * known[j];
@@ -84,14 +92,14 @@ inline void upper_rows(const Real* a, Index a_row, Index each, Index before, Ind
     a += k * a_row + before, b += k * b_row;
     for (Index reached = (k + 1) * each - before; k < last; ++k, a += a_row, b += b_row, reached += each) {
         if (reached >= rows) break;
-        for (int j = 0; j < vectors; ++j) known[j] = load(b + j * LANES<Real>);
+        load_panel<Real, vectors>(b, known);
 #pragma GCC unroll 8
         for (int i = 0; i < rows; ++i)
             if (i < reached)
                 for (int j = 0; j < vectors; ++j) sum[i][j] += a[i] * known[j];
     }
     for (; k < last; ++k, a += a_row, b += b_row) {
-        for (int j = 0; j < vectors; ++j) known[j] = load(b + j * LANES<Real>);
+        load_panel<Real, vectors>(b, known);
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < vectors; ++j) sum[i][j] += a[i] * known[j];
     }
@@ -118,7 +126,7 @@ inline void solve_rows(const Real* n, Index n_row, Index before, Real* x, Index 
         for (int j = 0; j < vectors; ++j) sum[i][j] = load(own + i * x_row + j * LANES<Real>);
     for (Index k = 0; k < before; ++k) {
         Vector<Real> known[vectors];
-        for (int j = 0; j < vectors; ++j) known[j] = load(x + k * x_row + j * LANES<Real>);
+        load_panel<Real, vectors>(x + k * x_row, known);
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < vectors; ++j) sum[i][j] += n[i * n_row + k] * known[j];
     }
@@ -142,7 +150,7 @@ inline void solve_rows_transposed(const Real* n, Index n_row, Index last, Index 
         for (int j = 0; j < vectors; ++j) sum[i][j] = load(own + i * x_row + j * LANES<Real>);
     for (Index k = last; k < size; ++k) {
         Vector<Real> known[vectors];
-        for (int j = 0; j < vectors; ++j) known[j] = load(x + k * x_row + j * LANES<Real>);
+        load_panel<Real, vectors>(x + k * x_row, known);
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < vectors; ++j) sum[i][j] += n[k * n_row + i] * known[j];
     }
