@@ -39,7 +39,7 @@ KERNELS = Kernels(
     Path(__file__).with_name("rotation_power.cpp"),
     sizes=sizes,
     results={"powered": like("rotation")},
-    kept={"vectors": lambda a: planes(a, 2, a.rotation.shape[-1]), "half_angles": planes},
+    kept={"vectors": lambda a: planes(a, 2, a.rotation.shape[-1]), "half_angles": planes, "inverse": like("rotation")},
     gradients={"rotation": like("rotation")},
 )
 rotation_power = Operator(naive.rotation_power, {"cpu": KERNELS}, shapes=shapes)

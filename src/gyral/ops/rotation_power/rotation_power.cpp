@@ -19,6 +19,7 @@ struct Arguments {
     void* powered;        // (B, N, N)
     void* vectors;        // (B, n, N): rows are all v, then all u
     void* half_angles;    // (B, n / 2)
+    void* inverse;        // (B, N, N), of R + I
     Index threads;
     void* workspace;
     void* grad_powered;   // (B, N, N)
@@ -31,9 +32,11 @@ namespace {
 template <class Real> inline Real make_rotation(Real f, Real g, Real& c, Real& s) {
     c = 1, s = 0;
     if (g == 0) return f;
-    Real scale = std::max(std::fabs(f), std::fabs(g));
-    if (scale > Real(1e-12)) scale = 1;  // their squares do not underflow
-    f /= scale, g /= scale;
+    Real scale = 1;
+    if (std::max(std::fabs(f), std::fabs(g)) < Real(1e-12)) {  // their squares may underflow
+        scale = std::max(std::fabs(f), std::fabs(g));
+        f /= scale, g /= scale;
+    }
     const Real r = std::sqrt(f * f + g * g), inverse = 1 / r;
     c = f * inverse, s = g * inverse;
     return r * scale;
@@ -63,14 +66,14 @@ template <class Real> struct Power {
         Real *one, *two, *three, *four, *q, *turned;  // (n, W)
         Real *left, *right;                           // (planes, H): rows are singular vectors
         Real *diagonal, *above, *betas, *sums, *way;  // (W)
-        Real *t, *c, *s, *cosine, *half_c, *half_s;   // (H), of planes: tan φ, exp(2 i λ φ), cos φ, exp(i λ φ)
+        Real *t, *cosine, *half_c, *half_s;           // (H), of planes: tan φ, cos φ, exp(i λ φ)
     };
     template <class Take> Buffers allocate(const Take& take) const {
         Buffers b{};
         for (Real** matrix : {&b.one, &b.two, &b.three, &b.four, &b.q, &b.turned}) *matrix = take(n * W);
         for (Real** matrix : {&b.left, &b.right}) *matrix = take(planes * H);
         for (Real** vector : {&b.diagonal, &b.above, &b.betas, &b.sums, &b.way}) *vector = take(W);
-        for (Real** vector : {&b.t, &b.c, &b.s, &b.cosine, &b.half_c, &b.half_s}) *vector = take(H);
+        for (Real** vector : {&b.t, &b.cosine, &b.half_c, &b.half_s}) *vector = take(H);
         return b;
     }
     Index workspace() const {
@@ -90,39 +93,80 @@ template <class Real> struct Power {
         for (Index i = 0; i < rows; ++i) std::copy_n(from + i * W, N, to + i * N);
     }
 
-    // The matrix (N, N) becomes its inverse, by elimination with the largest pivot of a column. `order`: the pivots' rows.
-    void invert(Real* matrix, Real* order) const {
-        for (Index k = 0; k < N; ++k) {
-            Index largest = k;
-            for (Index i = k + 1; i < N; ++i)
-                if (std::fabs(matrix[i * W + k]) > std::fabs(matrix[largest * W + k])) largest = i;
-            order[k] = Real(largest);
-            Real* __restrict own = matrix + k * W;
-            if (largest != k) std::swap_ranges(own, own + W, matrix + largest * W);
-            const Real inverse = 1 / own[k];
-            own[k] = 1;
-            for (Index j = 0; j < W; j += LANES<Real>) store<Real>(own + j, inverse * load(own + j));
-            for (Index i = 0; i < N; ++i) {
-                if (i == k) continue;
-                Real* __restrict row = matrix + i * W;
-                const Real factor = row[k];
-                row[k] = 0;
-                for (Index j = 0; j < W; j += LANES<Real>) store<Real>(row + j, load(row + j) - factor * load(own + j));
+    // Rows i of a matrix += a[i] x + b[i] y, from column `begin` on.
+    void add_rank_two(Real* matrix, Index count, Index begin, const Real* a, const Real* x, const Real* b,
+                      const Real* y) const {
+        const Index width = W;
+        const auto some_rows = [=](auto rows, Real* to, const Real* first, const Real* second) {
+            Real one[rows], two[rows];
+            for (int i = 0; i < rows; ++i) one[i] = first[i], two[i] = second[i];
+            for (Index j = begin; j < width; j += LANES<Real>) {
+                const Vector<Real> left = load(x + j), right = load(y + j);
+                for (int i = 0; i < rows; ++i) {
+                    Real* place = to + i * width + j;
+                    store<Real>(place, load(place) + (one[i] * left + two[i] * right));
+                }
             }
+        };
+        Index i = 0;
+        for (; i + 4 <= count; i += 4) some_rows(std::integral_constant<int, 4>(), matrix + i * width, a + i, b + i);
+        for (; i < count; ++i) some_rows(std::integral_constant<int, 1>(), matrix + i * width, a + i, b + i);
+    }
+
+    static void scale(Real* row, Index width, Real factor) {
+        for (Index j = 0; j < width; j += LANES<Real>) store<Real>(row + j, factor * load(row + j));
+    }
+    // Row k becomes that of an inverse whose columns before k are done, given the factor of row k in it.
+    void eliminate(Real* row, const Real* pivot, Index k) const {
+        const Real factor = std::exchange(row[k], Real(0));
+        for (Index j = 0; j < W; j += LANES<Real>) store<Real>(row + j, load(row + j) - factor * load(pivot + j));
+    }
+
+    // The matrix (N, N) becomes its inverse, by elimination of two columns at once with the largest pivot of each.
+    // `order`: the pivots' rows; `one` and `two` (N): the factors of a column.
+    void invert(Real* matrix, Real* order, Real* one, Real* two) const {
+        const auto take_pivot = [&](Index k, const auto& value) {
+            Index largest = k;
+            Real most = std::fabs(value(k));
+            for (Index i = k + 1; i < N; ++i)
+                if (const Real size = std::fabs(value(i)); size > most) largest = i, most = size;
+            order[k] = Real(largest);
+            if (largest != k) std::swap_ranges(matrix + k * W, matrix + (k + 1) * W, matrix + largest * W);
+        };
+        const auto normalize = [&](Index k) {
+            Real* row = matrix + k * W;
+            const Real inverse = 1 / std::exchange(row[k], Real(1));
+            scale(row, W, inverse);
+        };
+        Index k = 0;
+        for (; k + 2 <= N; k += 2) {
+            Real *own = matrix + k * W, *next = own + W;
+            take_pivot(k, [&](Index i) { return matrix[i * W + k]; });
+            normalize(k);
+            take_pivot(k + 1, [&](Index i) { return matrix[i * W + k + 1] - matrix[i * W + k] * own[k + 1]; });
+            eliminate(next, own, k);
+            normalize(k + 1);
+            eliminate(own, next, k + 1);
+            for (Index i = 0; i < N; ++i) {
+                if (i == k || i == k + 1) continue;
+                one[i] = -std::exchange(matrix[i * W + k], Real(0));
+                two[i] = -std::exchange(matrix[i * W + k + 1], Real(0));
+            }
+            add_rank_two(matrix, k, 0, one, own, two, next);
+            add_rank_two(next + W, N - k - 2, 0, one + k + 2, own, two + k + 2, next);
         }
-        for (Index k = N - 1; k >= 0; --k)
+        if (k < N) {
+            take_pivot(k, [&](Index i) { return matrix[i * W + k]; });
+            normalize(k);
+            for (Index i = 0; i < k; ++i) eliminate(matrix + i * W, matrix + k * W, k);
+        }
+        for (k = N - 1; k >= 0; --k)
             if (const Index other = Index(order[k]); other != k)
                 for (Index i = 0; i < N; ++i) std::swap(matrix[i * W + k], matrix[i * W + other]);
     }
-    void invert_shifted(const Real* rotation, Real* matrix, Real* order) const {  // (R + I)⁻¹
-        read(rotation, N, matrix);
-        for (Index i = 0; i < N; ++i) matrix[i * W + i] += 1;
-        invert(matrix, order);
-    }
-
     // The skew-symmetric matrix becomes tridiagonal, of which `below` gets what is below the diagonal. Row k of
     // `reflections` is the vector x of the k-th reflection I - beta x xᵀ, with zeros up to column k.
-    void make_tridiagonal(Real* matrix, Real* reflections, Real* betas, Real* below, Real* sums) const {
+    void make_tridiagonal(Real* matrix, Real* reflections, Real* betas, Real* below, Real* sums, Real* back) const {
         const Real least = std::numeric_limits<Real>::min() * Real(1e8);
         for (Index k = 0; k + 2 < n; ++k) {
             Real* x = reflections + k * W;
@@ -148,13 +192,8 @@ template <class Real> struct Power {
                     store<Real>(sums + j, load(sums + j) + factor * load(rows + i * W + j));
             }
             std::fill(sums + begin, sums + k + 1, Real(0));
-            for (Index i = 0; i < count; ++i) {
-                const Real along = x[k + 1 + i], back = sums[k + 1 + i];
-                for (Index j = begin; j < W; j += LANES<Real>) {
-                    Real* to = rows + i * W + j;
-                    store<Real>(to, load(to) + (along * load(sums + j) - back * load(x + j)));
-                }
-            }
+            for (Index i = 0; i < count; ++i) back[i] = -sums[k + 1 + i];
+            add_rank_two(rows, count, begin, x + k + 1, sums, back, x);
         }
         below[n - 2] = -matrix[(n - 2) * W + n - 1];
     }
@@ -222,7 +261,10 @@ template <class Real> struct Power {
 
     void forward(Index item, const Buffers& b) const {
         Real *skew = b.two, *reflections = b.three, *columns = b.four;
-        invert_shifted(of(given.rotation, item, N * N), b.one, b.way);
+        read(of(given.rotation, item, N * N), N, b.one);
+        for (Index i = 0; i < N; ++i) b.one[i * W + i] += 1;
+        invert(b.one, b.way, b.sums, b.betas);
+        write(b.one, N, of(given.inverse, item, N * N));
         transpose(N, N, b.one, W, b.turned, W);
         bool is_finite = true;
         for (Index i = 0; i < n; ++i)
@@ -234,7 +276,7 @@ template <class Real> struct Power {
         Real *powered = of(given.powered, item, N * N), *half_angles = of(given.half_angles, item, planes);
         Real* vectors = of(given.vectors, item, n * N);
         if (is_finite) {
-            make_tridiagonal(skew, reflections, b.betas, b.way, b.sums);
+            make_tridiagonal(skew, reflections, b.betas, b.way, b.sums, b.diagonal);
             for (Index i = 0; i < planes; ++i) {
                 b.diagonal[i] = b.way[2 * i];
                 if (i + 1 < planes) b.above[i] = -b.way[2 * i + 1];
@@ -281,48 +323,55 @@ template <class Real> struct Power {
     }
 
     // sin(x) / x for |x| < 1/2
-    static Real sinc(Real x) {
-        const Real y = x * x;
-        Real sum = Real(1.0 / 6227020800);
+    static Vector<Real> sinc(Vector<Real> x) {
+        const Vector<Real> y = x * x;
+        Vector<Real> sum = Vector<Real>{} + Real(1.0 / 6227020800);
         for (Real term : {Real(-1.0 / 39916800), Real(1.0 / 362880), Real(-1.0 / 5040), Real(1.0 / 120), Real(-1.0 / 6), Real(1)})
             sum = sum * y + term;
         return sum;
     }
+    static Vector<Real> magnitude(Vector<Real> x) { return x < 0 ? -x : x; }
 
-    // The divided difference between planes j and k, or between j and the plane k that turns the other way, without its
-    // factor of a number of size 1: 2 cos φ_j cos φ_k sin(λ δ) / sin δ with δ = φ_j - φ_k.
-    Real difference(const Buffers& b, const Real* angles, Index j, Index k, Real sign) const {
-        const Real exponent = given.exponent, delta = angles[j] - sign * angles[k], far = exponent * delta;
-        const bool is_near = std::fabs(delta) < Real(0.5), is_flat = std::fabs(far) < Real(0.5);
-        const Real along = b.half_s[j] * b.half_c[k] - sign * b.half_c[j] * b.half_s[k];  // sin(λ δ)
-        if (is_near) {
-            const Real part = is_flat ? exponent * sinc(far) : along / delta;
-            return 2 * b.cosine[j] * b.cosine[k] * part / sinc(delta);
-        }
-        return 2 * (is_flat ? far * sinc(far) : along) / (b.t[j] - sign * b.t[k]);
+    // The divided differences between plane j and planes k, or the planes k that turn the other way, without their factors
+    // of size 1: 2 cos φ_j cos φ_k sin(λ δ) / sin δ with δ = φ_j - φ_k.
+    Vector<Real> difference(const Buffers& b, Index j, Index k, Real sign) const {
+        const Real exponent = given.exponent;
+        const Vector<Real> zero = {}, one = zero + 1;
+        const Vector<Real> delta = b.diagonal[j] - sign * load(b.diagonal + k), far = exponent * delta;
+        const auto is_near = magnitude(delta) < Real(0.5), is_flat = magnitude(far) < Real(0.5);
+        const Vector<Real> sine = b.half_s[j] * load(b.half_c + k) - sign * b.half_c[j] * load(b.half_s + k);  // sin(λ δ)
+        const Vector<Real> part = is_flat ? exponent * sinc(is_flat ? far : zero) : sine / (is_flat ? one : delta);
+        const Vector<Real> near = b.cosine[j] * load(b.cosine + k) * part / sinc(is_near ? delta : zero);
+        const Vector<Real> apart = part * delta / (is_near ? one : b.t[j] - sign * load(b.t + k));
+        return 2 * (is_near ? near : apart);
     }
 
-    void differentiate(const Buffers& b, const Real* angles, Real* gradient) const {
+    void differentiate(const Buffers& b, Real* gradient) const {
         for (Index j = 0; j < planes; ++j)
-            for (Index k = 0; k < planes; ++k) {
-                Real *vv = gradient + j * W + k, *vu = vv + planes, *uv = vv + planes * W, *uu = uv + planes;
-                const Real one = difference(b, angles, j, k, 1), other = difference(b, angles, j, k, -1);
-                // the conjugates of exp(i λ (φ_j + φ_k)) and of exp(i λ (φ_j - φ_k))
-                const Real cc = b.half_c[j] * b.half_c[k], ss = b.half_s[j] * b.half_s[k];
-                const Real sc = b.half_s[j] * b.half_c[k], cs = b.half_c[j] * b.half_s[k];
-                const Real re = one * (cc - ss), im = -one * (sc + cs);
-                const Real re_other = other * (cc + ss), im_other = -other * (sc - cs);
-                const Real a = (*vv + *uu) / 2, ai = (*uv - *vu) / 2, z = (*vv - *uu) / 2, zi = (*uv + *vu) / 2;
-                const Real to_a = re * a - im * ai, to_ai = re * ai + im * a;
-                const Real to_z = re_other * z - im_other * zi, to_zi = re_other * zi + im_other * z;
-                *vv = to_a + to_z, *uu = to_a - to_z, *uv = to_ai + to_zi, *vu = to_zi - to_ai;
-            }
+            for_registers<Real>(planes, [&](Index k, Index count) {
+                Real *to_vv = gradient + j * W + k, *to_vu = to_vv + planes, *to_uv = to_vv + planes * W, *to_uu = to_uv + planes;
+                const Vector<Real> vv = load_first(to_vv, count), vu = load_first(to_vu, count);
+                const Vector<Real> uv = load_first(to_uv, count), uu = load_first(to_uu, count);
+                const Vector<Real> same = difference(b, j, k, 1), other = difference(b, j, k, -1);
+                const Vector<Real> cosine = load(b.half_c + k), sine = load(b.half_s + k);
+                const Vector<Real> cc = b.half_c[j] * cosine, ss = b.half_s[j] * sine;
+                const Vector<Real> sc = b.half_s[j] * cosine, cs = b.half_c[j] * sine;
+                // the conjugates of exp(i λ (φ_j + φ_k)) and of exp(i λ (φ_j - φ_k)), times the differences
+                const Vector<Real> re = same * (cc - ss), im = -same * (sc + cs);
+                const Vector<Real> other_re = other * (cc + ss), other_im = -other * (sc - cs);
+                const Vector<Real> a = (vv + uu) / 2, ai = (uv - vu) / 2, z = (vv - uu) / 2, zi = (uv + vu) / 2;
+                const Vector<Real> to_a = re * a - im * ai, to_ai = re * ai + im * a;
+                const Vector<Real> to_z = other_re * z - other_im * zi, to_zi = other_re * zi + other_im * z;
+                store_first<Real>(to_vv, count, to_a + to_z), store_first<Real>(to_uu, count, to_a - to_z);
+                store_first<Real>(to_uv, count, to_ai + to_zi), store_first<Real>(to_vu, count, to_zi - to_ai);
+            });
     }
 
     void backward(Index item, const Buffers& b) const {
         const Real exponent = given.exponent, *angles = of(given.half_angles, item, planes);
-        for (Index k = 0; k < planes; ++k) {
-            const Real angle = angles[k];
+        for (Index k = 0; k < H; ++k) {
+            const Real angle = k < planes ? angles[k] : Real(0);
+            b.diagonal[k] = angle;
             b.cosine[k] = std::cos(angle), b.t[k] = std::tan(angle);
             b.half_c[k] = std::cos(exponent * angle), b.half_s[k] = std::sin(exponent * angle);
         }
@@ -331,12 +380,12 @@ template <class Real> struct Power {
         product(n, W, N, b.q, W, b.one, W, b.two, W, false);
         transpose(n, N, b.q, W, b.turned, W);
         product(n, W, N, b.two, W, b.turned, W, b.three, W, false);
-        differentiate(b, angles, b.three);
+        differentiate(b, b.three);
         product(n, W, n, b.three, W, b.q, W, b.two, W, false);
         product<true>(N, W, n, b.q, W, b.two, W, b.one, W, false);  // the gradient of S
         transpose(N, N, b.one, W, b.two, W);
         for (Index i = 0; i < N * W; i += LANES<Real>) store<Real>(b.two + i, load(b.one + i) - load(b.two + i));
-        invert_shifted(of(given.rotation, item, N * N), b.three, b.way);
+        read(of(given.inverse, item, N * N), N, b.three);
         transpose(N, N, b.three, W, b.turned, W);
         product(N, W, N, b.two, W, b.turned, W, b.one, W, false);
         product<true>(N, W, N, b.three, W, b.one, W, b.two, W, false);
