@@ -132,7 +132,10 @@ def _listed(name: str, texts: list[str]) -> str:
 
 
 def without_empty_columns(table: Table) -> Table:
-    """Return a table without the columns that have no number; the published values beside them get their heads."""
+    """Return a table without the columns and rows that have no number.
+
+    A column of published values gets the head of the column beside it that is left out.
+    """
     kept: list[Column] = []
     before = replace(table.columns[0], head="")  # the column that has been left out just before
     is_measured = any(entry.values for column in table.columns for entry in column.entries)
@@ -144,7 +147,7 @@ def without_empty_columns(table: Table) -> Table:
             column = replace(column, head=f"{before.head} (paper)" if is_measured else before.head)
         kept.append(column)
         before = replace(column, head="")
-    return replace(table, columns=kept)
+    return replace(table, columns=kept).without_empty_rows()
 
 
 def claims(name: str) -> str:
