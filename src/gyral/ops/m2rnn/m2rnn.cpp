@@ -122,9 +122,12 @@ template <class Real> struct Scan {
     }
     // Calls work(i, j, place) for the registers of a strip: of row i, from column j on.
     template <class Work> void for_rows(const Strip& strip, const Work& work) const {
-        for_panels<Real>(V, [&](Index column, auto width) {
-            for (Index i = 0; i < strip.count; ++i)
-                for (int j = 0; j < width; ++j) work(i, column + j * N, i * V + column + j * N);
+        // copies, because the compiler assumes that stores may change anything else
+        const Index count = strip.count, row = V;
+        for_panels<Real>(row, [&work, count, row](Index column, auto width) {
+            Index place = column;
+            for (Index i = 0; i < count; ++i, place += row)
+                for (int j = 0; j < width; ++j) work(i, column + j * N, place + j * N);
         });
     }
 
@@ -144,7 +147,7 @@ template <class Real> struct Scan {
     void step(const Strip& strip, Index i, const Buffers& b, const Real* before, Real* candidates, Real* after) const {
         const Real *k = b.k + i * key + strip.first, *v = b.v + i * V, forget = b.forget[i];
         product(strip.count, V, value, before, V, b.weight, V, candidates, V, false);
-        for_rows(strip, [&](Index row, Index column, Index place) {
+        for_rows(strip, [=](Index row, Index column, Index place) {
             const Row candidate = hyperbolic_tangents<Real>(load(candidates + place) + k[row] * load(v + column));
             store<Real>(candidates + place, candidate);
             store<Real>(after + place, forget * load(before + place) + (1 - forget) * candidate);
@@ -189,7 +192,7 @@ template <class Real> struct Scan {
         const Index own = i * key + strip.first;
         const Real *q = b.q + own, *y = b.y + i * V, forget = b.forget[i], clip = given.clip;
         Row of_forget = {};
-        for_rows(strip, [&](Index row, Index column, Index place) {
+        for_rows(strip, [=, &of_forget](Index row, Index column, Index place) {
             const Row candidate = load(candidates + place);
             const Row grad = clipped(load(grad_memory + place) + q[row] * load(y + column), clip);
             of_forget += grad * (load(before + place) - candidate);
