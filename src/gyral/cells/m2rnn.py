@@ -12,8 +12,8 @@ from gyral.cells.initialization import draw_step_sizes_, fan_in_uniform_
 from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.options import PositiveFloat, PositiveInt, Range, derived
 from gyral.ops.autograd import outside_autocast
+from gyral.ops.gated_norm import gated_norm
 from gyral.ops.m2rnn import m2rnn, naive
-from gyral.ops.sequences import zero_beyond
 
 EPSILON = 1e-5  # of the normalization
 
@@ -121,10 +121,12 @@ class M2RNNCell(ConvolvedCell):
         a_log, bias = self.to_state_dtype(self.A_log, self.bias_dt)
         return torch.exp(-torch.exp(a_log) * F.softplus(logits + bias))
 
-    def finish(self, read: Tensor, v: Tensor, gate: Tensor) -> Tensor:
-        """Return the outputs (…, H V) for what is read and v (…, H, V)."""
-        gated = (read + v * self.D.to(self.state_dtype)).flatten(-2) * F.silu(gate.to(self.state_dtype))
-        normed = F.rms_norm(gated, (self.output_size,), self.weight_norm.to(self.state_dtype), EPSILON)
+    def finish(self, read: Tensor, v: Tensor, gate: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Return the outputs (…, H V) for what is read and v (…, H, V), of one step or of all."""
+        skip, gain, gate = self.to_state_dtype(self.D, self.weight_norm, gate)
+        run = gated_norm.naive if read.dim() == 3 else gated_norm
+        values = torch.addcmul(read, v, skip)
+        normed = run(values, gain, gate, lengths=lengths, size=self.output_size, gate_first=True, epsilon=EPSILON)
         return normed.to(self.D.dtype)
 
     def step(self, projected: Projected, state: State, constants: object) -> tuple[Tensor, State]:
@@ -146,5 +148,5 @@ class M2RNNCell(ConvolvedCell):
         forget = self.forget(projected.forget)
         weight, s0 = self.to_state_dtype(self.weight_hh, state.memory)
         read, memory = m2rnn(q, k, v, forget, weight, s0, clip=self.clip, lengths=lengths, starts=starts)
-        outputs = self.finish(read, v, projected.gate)
-        return zero_beyond(outputs, lengths), state._replace(memory=memory)
+        outputs = self.finish(read, v, projected.gate, lengths)
+        return outputs, state._replace(memory=memory)
