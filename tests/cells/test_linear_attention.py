@@ -1,5 +1,7 @@
 """What the published formulas of cells with a memory matrix leave to chance: first steps, orders, precision."""
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -94,9 +96,12 @@ def test_rwkv_7_erases_what_a_key_read_before_the_decay(backend: str) -> None:
     _, (before,) = run(cell, backend, inputs[:1])
     _, (after,) = run(cell, backend, inputs)
     found = cell.mixed(*(cell.project(inputs[time]).values for time in (1, 0)))
-    heads = [part.unflatten(-1, (2, 4)) for part in (found.k * cell.k_k, found.written, found.v, found.rate)]
-    key, k, v, rate = heads[0] / heads[0].norm(dim=-1, keepdim=True), *heads[1:]
+    rate, decay = torch.sigmoid(found.a), torch.exp(-math.exp(-0.5) * torch.sigmoid(found.w))
+    written = found.k * (1 + (rate - 1) * cell.k_a)
+    parts = found.k * cell.k_k, written, found.v, rate, decay
+    key, k, v, rate, decay = (part.unflatten(-1, (2, 4)) for part in parts)
+    key = key / key.norm(dim=-1, keepdim=True)
     erased = torch.einsum("bhkv,bhk->bhv", before.memory, key)
-    expected = found.decay.exp().unflatten(-1, (2, 4)).unsqueeze(-1) * before.memory
+    expected = decay.unsqueeze(-1) * before.memory
     expected = expected - torch.einsum("bhk,bhv->bhkv", rate * key, erased) + torch.einsum("bhk,bhv->bhkv", k, v)
     torch.testing.assert_close(after.memory, expected, rtol=1e-11, atol=1e-11)

@@ -1,11 +1,9 @@
 """RWKV-7: a memory matrix with a decay for each channel, which erases what a key read before the decay."""
 
-import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from gyral.cells.heads import heads_of_two, share
 from gyral.cells.initialization import fan_in_uniform_, orthogonal_, uniform_
@@ -13,9 +11,10 @@ from gyral.cells.linear_attention import LinearAttentionCell, Operands, linear
 from gyral.core.errors import OptionError
 from gyral.core.options import NonNegativeInt, PositiveInt, derived
 from gyral.ops.convolution import window
+from gyral.ops.rwkv7 import rwkv7
+from gyral.ops.rwkv7.naive import read, to_delta, written_keys
 from gyral.ops.sequences import shift
 
-EPSILON = 64e-5  # of the normalization of the outputs
 SLOPES = (0.2, 0.9, 0.7, 0.7, 0.9, 0.2)  # of the initial mixes of r, w, k, v, a and g
 
 
@@ -26,14 +25,13 @@ class Projected(NamedTuple):
 
 
 class Mixed(NamedTuple):
-    """Projections of x_t and x_{t−1}: r_t, γ_t, k_t before and after its change, v_t, a_t and g_t, each (…, H V)."""
+    """Projections of x_t and x_{t−1}: the arguments of `gyral.ops.rwkv7.rwkv7`, each (…, H V) in `state_dtype`."""
 
     r: Tensor
-    decay: Tensor
+    w: Tensor
     k: Tensor
-    written: Tensor
     v: Tensor
-    rate: Tensor
+    a: Tensor
     gate: Tensor
 
 
@@ -158,36 +156,29 @@ class RWKV7Cell(LinearAttentionCell):
         """Return everything that x_t and x_{t−1} (…, H V) determine."""
         mix = self.mix.view(len(self.mix), *[1] * (inputs.dim() - 1), self.width)
         r, w, k, v, a, g = torch.addcmul(inputs, mix, previous - inputs).unbind(0)
-        decay = self.precise_linear(torch.tanh(self.precise_linear(w, self.weight_w1)), self.weight_w2, self.bias_w)
-        rate = torch.sigmoid(linear(linear(a, self.weight_a1), self.weight_a2, self.bias_a))
-        k = linear(k, self.weight_k)
-        return Mixed(
+        found = Mixed(
             r=linear(r, self.weight_r),
-            decay=-math.exp(-0.5) * torch.sigmoid(decay),
-            k=k,
-            written=torch.lerp(k, k * rate, self.k_a),
+            w=self.precise_linear(torch.tanh(self.precise_linear(w, self.weight_w1)), self.weight_w2, self.bias_w),
+            k=linear(k, self.weight_k),
             v=linear(v, self.weight_v),
-            rate=rate,
+            a=linear(linear(a, self.weight_a1), self.weight_a2, self.bias_a),
             gate=linear(torch.sigmoid(linear(g, self.weight_g1)), self.weight_g2),
         )
+        return Mixed(*self.to_state_dtype(*found))
 
     def operands(self, projected: Projected, values: Mixed) -> Operands:
-        parts = values.r, values.written, values.v, values.decay, values.rate, values.k * self.k_k
-        r, k, v, decay, rate, erased = (part.unflatten(-1, (self.heads, self.value_size)) for part in parts)
-        unit = F.normalize(erased, dim=-1)
-        # two micro-steps: the first erases, the second writes. The operator reads the memory after the decay
-        zeros = torch.zeros_like(unit)
-        return Operands(
-            q=r,
-            k=torch.stack((rate * unit, k), dim=-3),
-            v=torch.stack((zeros.to(v.dtype), v), dim=-3),
-            decay=decay,
-            erase=torch.stack((unit * torch.exp(-decay), zeros), dim=-3),
-        )
+        r, w, k, v, a, _ = values
+        k_k, k_a = self.to_state_dtype(self.k_k, self.k_a)
+        return Operands(*to_delta(r, w, k, v, a, k_k, written_keys(k, a, k_a), self.r_k.shape))
 
     def read(self, outputs: Tensor, projected: Projected, values: Mixed) -> Tensor:
-        r, k, v = (part.unflatten(-1, (self.heads, self.value_size)) for part in (values.r, values.written, values.v))
-        normal = F.layer_norm(outputs, (self.value_size,), eps=EPSILON).flatten(-2)
-        normal = torch.addcmul(self.bias_norm, normal, self.weight_norm).unflatten(-1, r.shape[-2:])
-        current = (r * k * self.r_k).sum(-1, keepdim=True)
-        return torch.addcmul(normal, current, v).flatten(-2) * values.gate
+        parameters = self.k_a, self.r_k, self.weight_norm, self.bias_norm
+        outputs, k_a, *others = self.to_state_dtype(outputs, *parameters)
+        written = written_keys(values.k, values.a, k_a)
+        return self.to_parameter_dtype(read(outputs, values.r, written, values.v, values.gate, *others))
+
+    def fused(self, inputs: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Any]:
+        values, state = self.convolve(self.project(inputs).values, state, lengths, starts)
+        parameters = self.k_k, self.k_a, self.r_k, self.weight_norm, self.bias_norm, state.memory
+        outputs, memory = rwkv7(*values, *self.to_state_dtype(*parameters), lengths, starts)
+        return self.to_parameter_dtype(outputs)[..., : self.hidden_size], state._replace(memory=memory)

@@ -11,7 +11,7 @@ from typing import Any
 
 from gyral.core.errors import InputError
 from gyral.ops.block_projections import naive
-from gyral.ops.declaration import check_shape
+from gyral.ops.declaration import check_shape, product
 from gyral.ops.native.kernels import Kernels, like
 from gyral.ops.operator import Operator
 
@@ -42,6 +42,12 @@ def sizes(a: Any) -> dict[str, int]:
     }
 
 
+def products(a: Any) -> tuple[int, int]:
+    """Return the operations of products; see `gyral.ops.declaration.formulas_of`."""
+    rows = a.convolved.shape[0] * a.convolved.shape[1]
+    return product(rows, a.weight) + product(rows, a.weight_gates), 0
+
+
 KERNELS = Kernels(
     Path(__file__).with_name("block_projections.cpp"),
     sizes=sizes,
@@ -55,4 +61,4 @@ KERNELS = Kernels(
     sums=("weight", "weight_gates", "bias_gates"),
     optional=("q", "k", "v", "gates"),
 )
-block_projections = Operator(naive.block_projections, {"cpu": KERNELS}, unread=3, shapes=shapes)
+block_projections = Operator(naive.block_projections, {"cpu": KERNELS}, unread=3, shapes=shapes, products=products)
