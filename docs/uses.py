@@ -132,7 +132,7 @@ COMPLEX = ("EURNN", "URNN", "FullURNN")
 LIMITS = {
     ("dtype", layer): Limit(
         rf"^{layer}Cell is complex and supports the dtypes float32 and float64, not bfloat16$",
-        "no bfloat16 and float16, for which PyTorch has no complex numbers.",
+        "PyTorch has no complex numbers of bfloat16 and float16.",
         partly=True,
     )
     for layer in COMPLEX
@@ -163,17 +163,15 @@ FIXED_SIZE_IN_ONNX = ("Mamba3",)
 
 
 def table() -> str:
-    """Return the table of uses, with what each proves and the layers that refuse it."""
-    rows = []
-    for use, (title, proof) in USES.items():
-        refused: dict[Limit, list[str]] = {}
-        for layer in LAYERS:
-            if (use, layer) in LIMITS:
-                refused.setdefault(LIMITS[use, layer]._replace(error=""), []).append(layer)
-        by = [
-            f"{'all layers' if len(own) == len(LAYERS) else ', '.join(f'`{layer}`' for layer in own)}"
-            f"{' in part' if limit.partly else ''}: {limit.reason}"
-            for limit, own in refused.items()
-        ]
-        rows.append(f"| {title} | {proof} | {' '.join(by)} |")
-    return "| use | what its test proves | refused by |\n| --- | --- | --- |\n" + "\n".join(rows)
+    """Return the uses with what the test of each proves, after the layers that refuse one."""
+    refused: dict[tuple[str, Limit], list[str]] = {}
+    for (use, layer), limit in LIMITS.items():
+        refused.setdefault((use, limit._replace(error="")), []).append(layer)
+    limits = []
+    for (use, limit), own in sorted(refused.items(), key=lambda item: [*USES].index(item[0][0])):
+        by = "all layers" if len(own) == len(LAYERS) else ", ".join(f"`{layer}`" for layer in own)
+        limits.append(f"* {USES[use].title}{' in part' if limit.partly else ''}: {by}. {limit.reason}")
+    rows = [f"| {use.title} | {use.proof} |" for use in USES.values()]
+    return "\n".join(
+        ["All layers have all uses, except:", "", *limits, "", "| use | what its test proves |", "| --- | --- |", *rows]
+    )
