@@ -35,7 +35,7 @@ FAMILIES = (
     Family(
         "Gated networks",
         "step by step",
-        "the default; GRU and LSTM track states",
+        "most problems; GRU and LSTM track states",
         ("TorchLayerCell", "ONLSTMCell"),
     ),
     Family(
@@ -154,66 +154,61 @@ def solved_groups(name: str) -> str:
     return f"{max(counts.values())}" if counts else "–"
 
 
-def table() -> str:
-    """Return the overview of all cells as a table in Markdown."""
+HEAD = ["cell", "", "state size", "among the best on", "time", "recall, %", "groups"]
+
+
+def table(own: list[str]) -> str:
+    """Return the overview of the cells of a family as a table in Markdown."""
     speed = {row["model"]: row["train_ratio"] for row in speeds.measurements() if speeds.is_main(row)}
     lines = []
-    for family, own in families().items():
-        for name in own:
-            recalled = recall.accuracy(name)
-            if recall.accuracy(f"{name}:lambd=1") != "–":
-                recalled += f"; λ = 1: {recall.accuracy(f'{name}:lambd=1')}"
-            lines.append(
-                [
-                    f"[`{name}`]({name}.md)",
-                    family.title,
-                    state_formula(name),
-                    family.over_time,
-                    family.use,
-                    won(name),
-                    speeds.number(speed.get(name), ".2f"),
-                    recalled,
-                    solved_groups(name),
-                ]
-            )
-    head = ["cell", "family", "state size", "over time", "use it for", "among the best on"]
-    return speeds.table([*head, "time ÷ torch's GRU", "recall, %", "groups"], lines, len(head))
+    for name in own:
+        recalled = recall.accuracy(name)
+        if recall.accuracy(f"{name}:lambd=1") != "–":
+            recalled += f"; λ = 1: {recall.accuracy(f'{name}:lambd=1')}"
+        lines.append(
+            [
+                f"[`{name}`]({name}.md)",
+                description("cell", name),
+                state_formula(name),
+                won(name),
+                speeds.number(speed.get(name), ".2f"),
+                recalled,
+                solved_groups(name),
+            ]
+        )
+    return speeds.table(HEAD, lines, 4)
 
 
 def page() -> str:
     """Return the page of all cells."""
-    listed = "\n".join(f"| [`{name}`]({name}.md) | {description('cell', name)} |" for name in names("cell"))
+    sections = "\n\n".join(
+        f"## {family.title}\n\nOver time: {family.over_time}."
+        f"{f' Use for {family.use}.' if family.use else ''}\n\n{table(own)}"
+        for family, own in families().items()
+    )
     return f"""---
-hide: [toc]
 search:
   boost: 2
 ---
 
 # All cells
 
-[Which cell should I use?](../which-cell.md) starts from a problem. This table compares all cells; it scrolls sideways.
+[Which cell should I use?](../which-cell.md) starts from a problem. Here are all cells by family, with what was
+measured; a dash means that it was not.
 
-{table()}
+* **over time**: whether steps wait for each other in training. Families with *chunks* or *parallel* have a form that
+  does not.
+* **state size**: the fields of the state of one row, with hidden size N and default options: everything that the cell
+  keeps of the past.
+* **among the best on**: the pages of the [results](../results/index.md) on which no other row has a better mean in a
+  table or column. Ties count.
+* **time**: of the forward and backward pass on a CPU, divided by that of `torch.nn.GRU` in the same run: less is
+  faster. {speeds.conditions()}, batch × time × hidden size {speeds.MAIN}. [Backends and speed](../speed.md) has other
+  sizes, and GPUs.
+* **recall, %**: [associative recall](../results/recall.md#all-cells) with five pairs after 600 steps. A model that
+  knows which digits occur, but not where, has 35.8 %.
+* **groups**: how many of the five groups of the [atlas of state tracking](../results/atlas.md) the better variant of
+  the cell solves with every seed.
 
-* **state size**: the fields of the state of one row and their sizes, with hidden size N and default options. This is
-  all that a cell knows of the past, and all that a stream has to store.
-* **over time**: whether steps wait for each other in training. Cells with *chunks* or *parallel* have a form
-  that does not.
-* **among the best on**: the pages of the [results](../results/index.md) on which no other row has a better
-  mean in a table or column. Ties count, and a cell that was not run cannot win.
-* **time ÷ torch's GRU**: the time of the forward and backward pass on a CPU, divided by that of `torch.nn.GRU`
-  of the same size in the same run: less is faster. {speeds.conditions()}, batch × time × hidden size
-  {speeds.MAIN}. [Backends and speed](../speed.md) has all sizes, and RUM, GRU and LSTM on a GPU.
-* **recall, %**: [associative recall](../results/recall.md#all-cells) with five pairs after 600 steps. One of
-  the digits shown, without memory of their letters, is right in 35.8 %.
-* **groups**: how many of the five groups of the [atlas of state tracking](../results/atlas.md) the cell solves
-  with every seed, in the better of its variants.
-
-A dash means that it was not measured.
-
-## By name
-
-| cell | |
-| --- | --- |
-{listed}
+{sections}
 """

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -77,26 +78,17 @@ def number(value: float | None, form: str) -> str:
     return "–" if value is None else format(value, form)
 
 
-def by_size(name: str, key: str) -> str:
-    """Return one figure of the fused paths in a file, with a column for each size."""
-    found: dict[str, dict[str, float]] = {}
-    for row in measurements(name):
-        if row["backend"] in ("fused", "torch"):
-            found.setdefault(row["model"], {})[size_of(row)] = row[key]
-    sizes = sorted({size for row in found.values() for size in row}, key=lambda size: list(map(int, size.split(" × "))))
-    lines = [
-        [f"`{model}`", *(number(row.get(size), ".2f") for size in sizes)]
-        for model, row in sorted(found.items(), key=lambda item: min(item[1].values()))
-    ]
-    return table(["cell", *sizes], lines)
-
-
 def overview() -> str:
-    """Return the time ratios of the fused paths of all cells."""
+    """Return the time ratios of the fused paths of all cells at one size, two cells a line."""
+    found = {f"`{row['model']}`": row["train_ratio"] for row in measurements() if is_main(row)}
+    cells = [[name, number(ratio, ".2f")] for name, ratio in sorted(found.items(), key=lambda item: item[1])]
+    half = (len(cells) + 1) // 2
+    lines = [[*left, *right] for left, right in zip_longest(cells[:half], cells[half:], fillvalue=["", ""])]
     return (
-        "Time of the forward and backward pass, divided by that of `torch.nn.GRU` of the same size in the same run, at"
-        f" batch × time × hidden size: less is faster. {conditions()}.\n\n{by_size('cells', 'train_ratio')}"
-    )
+        "Time of the forward and backward pass, divided by that of `torch.nn.GRU` in the same run, at batch × time ×"
+        f" hidden size {MAIN}: less is faster. {conditions()}.\n\n"
+        "| cell | time | cell | time |\n| --- | ---: | --- | ---: |\n"
+    ) + "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def of_cell(name: str) -> str:
@@ -166,8 +158,21 @@ def on_gpu() -> list[dict[str, Any]]:
 
 
 def gpu() -> str:
-    """Return the measurements of `make gpu`, a table for each record."""
-    return "\n\n".join(map(gpu_table, on_gpu()))
+    """Return the times on a GPU relative to cuDNN's GRU by size, and all measurements of each record behind them."""
+    found = {size_of(row) for record in on_gpu() for row in record["rows"]}
+    sizes = sorted(found, key=lambda size: [*map(int, reversed(size.split(" × ")))])
+    times = {size: times_on_gpu(size.replace(" × ", "x")) for size in sizes}
+    models = sorted({model for own in times.values() for model in own}, key=str.lower)
+    lines = [[f"`{model}`", *(number(times[size].get(model), ".2f") for size in sizes)] for model in models]
+    cards = "; rows of earlier records: ".join(dict.fromkeys(record["about"]["device_name"] for record in on_gpu()))
+    return (
+        "Time of the forward and backward pass in float32, divided by that of cuDNN's GRU in the same rounds, at batch"
+        f" × time × hidden size: less is faster. A dash means that it was not measured. {cards}.\n\n"
+        f"{table(['layer', *sizes], lines)}\n\n"
+        '<details markdown="1"><summary>All measurements, with precision, memory and errors</summary>\n\n'
+        + "\n\n".join(map(gpu_table, on_gpu()))
+        + "\n\n</details>"
+    )
 
 
 def gpu_table(found: dict[str, Any]) -> str:
