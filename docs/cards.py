@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import measured
-import recall
 import speeds
 
 ROOT = Path(__file__).parents[1]
@@ -103,17 +102,19 @@ def flat(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def docstring(of: Any) -> str:
     """Return a docstring as Markdown: sections of Google's style become bold headings with lists."""
-    lines = []
+    lines: list[str] = []
+    current = ""  # section
     for line in (getdoc(of) or "").splitlines():
         section = re.fullmatch(r"(Args|Attributes|Example|Raises|Returns|Shapes|State|Yields)( \(.*\))?:", line)
         if section:
-            lines += [f"**{section[1]}**{section[2] or ''}", ""]
-        elif re.match(r" {4}\S+(, \S+)*: ", line) and any(text.startswith("**") for text in lines):
+            current = section[1]
+            lines += [f"**{current}**{section[2] or ''}", ""]
+        elif current and re.match(r" {4}\S+(, \S+)*: ", line):
             names_, _, text = line.strip().partition(": ")
             lines.append(f"* `{names_}`: {text}")
         elif line.startswith("        ") and lines and lines[-1].startswith("* "):
             lines[-1] += f" {line.strip()}"
-        elif line.startswith("        ") and any(text.startswith("**") for text in lines):  # a list in an entry
+        elif line.startswith("    ") and current not in ("", "Example"):  # a text, or a list in an entry
             lines.append(line[4:])
         else:
             lines.append(line)
@@ -288,40 +289,6 @@ def published_table(name: str) -> str:
         return "No table has a row with this task."
     head = "| row | published | measured here | page | experiment |"
     return f"{head}\n| --- | --- | --- | --- | --- |\n" + "\n".join(rows)
-
-
-def made_cell(name: str, option: str) -> Any:
-    """Return a cell with its default options but one, such as "lambd=1"; "" for all defaults."""
-    from omegaconf import OmegaConf
-
-    from gyral.config.groups import load_choice
-    from gyral.config.instantiation import make
-
-    own = load_choice("cell", name)
-    if option or "defaults" in own:
-        config = composed(f"+model={name}", *([f"model.cell.{option}"] if option else []), file=None)
-    else:  # faster than composing
-        config = OmegaConf.create({"model": {"cell": own}})
-    return make(config, "model.cell")(SIZE, hidden_size=SIZE)
-
-
-def measured_table() -> str:
-    """Return the size of the state, the speed, and the accuracy on associative recall of each measured cell."""
-    from torch.utils._pytree import tree_leaves
-
-    speed = {row["model"]: row["train_ratio"] for row in speeds.measurements() if speeds.is_main(row)}
-    lines = []
-    for model in sorted([*names("cell"), "rum:lambd=1"]):
-        name, _, option = model.partition(":")
-        cell = made_cell(name, option)
-        state = sum(tensor.numel() for tensor in tree_leaves(cell.init_state(1)))
-        measured = speeds.number(speed.get(model), ".2f"), recall.accuracy(model)
-        if measured == ("–", "–"):
-            continue
-        lines.append([f"[`{model}`](../conf/cell/{name}.yaml)", f"{state:,}", *measured])
-    return speeds.table(
-        ["cell", f"numbers in the state, N = {SIZE}", "time ÷ torch's GRU", "recall: correct, %"], lines
-    )
 
 
 def index_page(title: str, group: str) -> str:

@@ -154,7 +154,7 @@ def solved_groups(name: str) -> str:
     return f"{max(counts.values())}" if counts else "–"
 
 
-HEAD = ["cell", "", "state size", "among the best on", "time", "recall, %", "groups"]
+HEAD = ["cell", "idea", "state size", "among the best on", "time", "recall, %", "groups"]
 
 
 def table(own: list[str]) -> str:

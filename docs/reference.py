@@ -92,7 +92,7 @@ search:
 
 # {name}
 
-`gyral.{name}`: {text.partition(chr(10))[0]} `help(gyral.{name})` says the same.
+`gyral.{name}`: {text.partition(chr(10))[0]} `help(gyral.{name})` shows this text, too.
 
 Version {version()}, source: {source_link(layer.cell_class)}. On the command line: {cards or "–"}.
 

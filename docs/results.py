@@ -26,7 +26,6 @@ import runs
 import speeds
 import tutorials
 import uses
-from cards import measured_table
 from claims import claims_table, read_claims
 
 from gyral.config.groups import generated_choices
@@ -195,10 +194,10 @@ def figures(folder: Path) -> dict[str, Callable[..., str]]:
     """Return what makes the figures of the comments in a page of a folder, by the first word of a comment.
 
     `<!-- result <experiment> <place> -->` is a result of an experiment, and `<!-- page <experiment> -->` the link to
-    the page that shows it. `<!-- cells -->` and `<!-- uses -->` are the tables of docs/cards.py and docs/uses.py.
+    the page that shows it. `<!-- uses -->` is the table of docs/uses.py.
     """
     start = os.path.relpath(folder, "docs")
-    own = {"cells": measured_table, "uses": uses.table, "result": measured.value}
+    own = {"uses": uses.table, "result": measured.value}
     return {**speeds.FIGURES, **own, "page": partial(measured.link, start=start)}
 
 
