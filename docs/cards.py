@@ -64,7 +64,7 @@ def comments(*files: Path) -> dict[str, str]:
 
 
 def arguments(of: Any) -> dict[str, str]:
-    """Return what a docstring says of each argument."""
+    """Return the description of each argument in a docstring."""
     found: dict[str, str] = {}
     _, _, section = (getdoc(of) or "").partition("Args:\n")
     for match in re.finditer(
@@ -201,7 +201,7 @@ def size_and_backends(name: str, config: Any) -> str:
 
 
 def published(paper: dict[str, Any]) -> str:
-    """Return what a paper publishes about a row, in one line."""
+    """Return the published values of a row as text."""
 
     def text(value: Any) -> str:
         if isinstance(value, dict):
@@ -239,7 +239,7 @@ def results_table(name: str) -> str:
         return "No table has a row with this cell."
     head = "| experiment | published | measured here | page |\n| --- | --- | --- | --- |"
     return (
-        "Rows of tables with this cell, the published values beside those measured here: mean ± standard deviation over"
+        "Rows of tables with this cell, published and measured values: mean ± standard deviation over"
         " the seeds of this project, often at a smaller size or budget than the paper's. The pages have the"
         " protocols.\n\n"
         f"{head}\n" + "\n".join(rows)

@@ -10,7 +10,7 @@ import recall
 import speeds
 from cards import composed, description, names, target
 
-SIZES = 64, 128  # two hidden sizes, which tell how a state grows
+SIZES = 64, 128  # two hidden sizes that show how a state grows
 GROUPS = "atlas_small"
 EXPONENTS = {0: "", 1: "N", 2: "N²", 3: "N³"}
 

@@ -243,7 +243,7 @@ FIGURES: dict[str, Callable[..., str]] = {
 def filled(text: str, makers: Mapping[str, Callable[..., str]] = FIGURES) -> str:
     """Return a page with the figures that its comments `<!-- measured cells 128x53x50 -->` and the like ask for.
 
-    They stand between the comment and `<!-- end -->`, a table in lines of its own.
+    They stand between the comment and `<!-- end -->`, a table in separate lines.
 
     Args:
         text: the page.

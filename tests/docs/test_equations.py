@@ -14,7 +14,6 @@ import gyral
 from gyral.nn import layers
 from tests.helpers.docs import load_script
 from tests.helpers.found import at_least
-from tests.helpers.running import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +61,3 @@ def test_equations_of_all_layers_are_set_whole(equations: ModuleType) -> None:
                 assert letters <= {*"".join(tree.itertext())}, (name, formula)
                 found += 1
     at_least(120, range(found))
-
-
-def test_the_site_documents_this_repository(monkeypatch: pytest.MonkeyPatch) -> None:
-    hooks = load_script("hooks")
-    hooks.check_library()
-    monkeypatch.setattr(hooks, "LIBRARY", ROOT / "elsewhere")
-    with pytest.raises(hooks.ConfigurationError, match=r"^gyral is that of \S+, but the pages document \S+; run `make"):
-        hooks.check_library()
-
-
-def test_the_workflow_runs_targets_of_the_makefile() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
-    assert {*at_least(3, re.findall(r"run: make (\S+)", workflow))} <= targets
