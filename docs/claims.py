@@ -295,4 +295,4 @@ def claims_table(claims: Sequence[Claim]) -> str:
 def _summary(measure: Measure, values: list[float]) -> str:
     if not values:
         return "no run"
-    return f"{mean_text(values, measure.digits)} (n = {len(values)})"
+    return f"{mean_text(values, measure.digits)} (n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{len(values)})"

@@ -105,7 +105,9 @@ def section_parts(section: Section, where: str, only: str | None, with_runs: boo
     """
     absent = section.absent
     tables = [without_empty_columns(table) for table in section.tables]
-    shown = replace(section, tables=[table for table in tables if table.columns], absent=0, commands=[])
+    tables = [replace(table, caption=capitalized(table.caption)) for table in tables if table.columns]
+    footnotes = [f"{line}." if line[0] in "°†‡*" else line for line in section.footnotes]
+    shown = replace(section, tables=tables, footnotes=footnotes, absent=0, commands=[])
     if section.records and not section.stopped:
         yield markdown.render([shown], [], with_runs=False).rstrip("\n")
         if with_runs:
@@ -128,6 +130,10 @@ def _columns(section: Section) -> str:
 
 def _listed(name: str, texts: list[str]) -> str:
     return f" Its {name}s are {', '.join(texts)}." if texts else ""
+
+
+def capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def without_empty_columns(table: Table) -> Table:

@@ -98,7 +98,9 @@ def test_numbers_equal_those_of_the_runs(tmp_path: Path) -> None:
     assert read.verdict == HELD
     table = page.claims_table([read])
     assert table.startswith("1 claim: 1 held.")
-    assert "| 55.0 ± 7.1 (n = 2) | 30.0 ± 0.0 (n = 2) | +20.0 to +30.0 | **held** |" in table
+    assert "| 55.0 ± 7.1 (n = 2) | 30.0 ± 0.0 (n = 2) | +20.0 to +30.0 | **held** |" in table.replace(
+        "\N{NO-BREAK SPACE}", " "
+    )
 
 
 def test_the_mean_is_over_what_all_rows_have(tmp_path: Path) -> None:

@@ -120,8 +120,8 @@ def test_transcribed_numbers_are_marked(tmp_path: Path) -> None:
     }
     (tmp_path / f"old{SUFFIX}").write_text(json.dumps(content))
     cells, printed = report_of(tmp_path)
-    assert cells["GRU"][0] == "25.0‡ seed 2 missing"
-    assert "seed 1, unknown steps, at the checkpoints" in printed
+    assert cells["GRU"][0] == "25.0‡"
+    assert "1 of 2 seeds, unknown steps, at the checkpoints" in printed
     assert "‡ transcribed from an earlier table" in printed
 
 

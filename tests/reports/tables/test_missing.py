@@ -48,9 +48,7 @@ def test_only_rows_with_unusual_seeds_show_their_seeds(tmp_path: Path) -> None:
     entries, printed = report_of(tmp_path)
     assert [entries[name][0] for name in ("GRU", "LSTM")] == ["50.0 ± 0.0"] * 2
     assert entries["GORU"][0] == "50.0 1 of 2 seeds"
-    assert "over seeds, 100,000 steps each (seeds 1, 2 unless a row says otherwise), at the" in " ".join(
-        printed.split()
-    )
+    assert "over seeds, 100,000 steps each (seeds 1, 2 unless noted), at the" in " ".join(printed.split())
 
 
 def test_without_a_majority_every_row_shows_its_seeds(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from gyral.reports.tables.table import NOTHING, Entry
 from gyral.runs.run_record import RunRecord, remarks_of
 
 MAX_LISTED_SEEDS = 5
-TRANSCRIBED = ("‡", "transcribed from an earlier table; the run directory does not exist any more")
+TRANSCRIBED = ("‡", "transcribed from an earlier table; the run directory no longer exists")
 
 
 def mean(runs: Runs, digits: int, marks: str = "") -> Entry:

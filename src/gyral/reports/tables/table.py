@@ -202,7 +202,7 @@ def _common_runs(common: Sequence[str], is_shared: Sequence[bool]) -> str:
     runs = seeds if is_single else f"{MEAN_OVER} {seeds or 'seeds'}"
     runs += f", {steps}{'' if is_single else ' each'}" if steps else ""
     most = " and ".join(note for note, shared in zip(common, is_shared, strict=True) if note and not shared)
-    return f"{runs} ({most} unless a row says otherwise)" if most else runs
+    return f"{runs} ({most} unless noted)" if most else runs
 
 
 def pivot(rows: Sequence[Any], columns: Columns, title: str = "", names: Any = None, **more: Any) -> Table:
