@@ -13,6 +13,7 @@ from gyral.cells.mamba2 import Mamba2Cell
 from gyral.cells.mlstm import MLSTMCell, MLSTMLargeCell
 from gyral.cells.rwkv7 import RWKV7Cell
 from gyral.nn.recurrent import Recurrent
+from gyral.ops.token_shift import mixed
 from tests.helpers.loops import for_each
 
 CELLS = {
@@ -95,7 +96,8 @@ def test_rwkv_7_erases_what_a_key_read_before_the_decay(backend: str) -> None:
     inputs = torch.randn(2, 3, 6, dtype=torch.float64)
     _, (before,) = run(cell, backend, inputs[:1])
     _, (after,) = run(cell, backend, inputs)
-    found = cell.mixed(*(cell.project(inputs[time]).values for time in (1, 0)))
+    mixes = mixed(cell.project(inputs[1]).values, cell.mix, cell.project(inputs[0]).values)
+    found = cell.projected(*mixes)
     rate, decay = torch.sigmoid(found.a), torch.exp(-math.exp(-0.5) * torch.sigmoid(found.w))
     written = found.k * (1 + (rate - 1) * cell.k_a)
     parts = found.k * cell.k_k, written, found.v, rate, decay

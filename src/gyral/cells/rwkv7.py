@@ -13,7 +13,7 @@ from gyral.core.options import NonNegativeInt, PositiveInt, derived
 from gyral.ops.convolution import window
 from gyral.ops.rwkv7 import rwkv7
 from gyral.ops.rwkv7.naive import read, to_delta, written_keys
-from gyral.ops.sequences import shift
+from gyral.ops.token_shift import mixed, token_shift
 
 SLOPES = (0.2, 0.9, 0.7, 0.7, 0.9, 0.2)  # of the initial mixes of r, w, k, v, a and g
 
@@ -144,18 +144,15 @@ class RWKV7Cell(LinearAttentionCell):
         return Projected(inputs.to(self.mix.dtype) if self.weight_ih is None else linear(inputs, self.weight_ih))
 
     def convolve_step(self, values: Tensor, state: Any) -> tuple[Mixed, Any]:
-        return self.mixed(values, state.window[:, 0]), state._replace(window=values.unsqueeze(1))
+        mixes = mixed(values, self.mix, state.window[:, 0]).unbind(0)
+        return self.projected(*mixes), state._replace(window=values.unsqueeze(1))
 
     def convolve(self, values: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None) -> tuple[Mixed, Any]:
-        previous = shift(state.window[:, 0], values)
-        if starts is not None:
-            previous = previous.masked_fill(starts.unsqueeze(-1), 0.0)
-        return self.mixed(values, previous), state._replace(window=window(values, state.window, lengths, starts))
+        mixes = token_shift(values, self.mix, state.window[:, 0], lengths, starts)
+        return self.projected(*mixes), state._replace(window=window(values, state.window, lengths, starts))
 
-    def mixed(self, inputs: Tensor, previous: Tensor) -> Mixed:
-        """Return everything that x_t and x_{t−1} (…, H V) determine."""
-        mix = self.mix.view(len(self.mix), *[1] * (inputs.dim() - 1), self.width)
-        r, w, k, v, a, g = torch.addcmul(inputs, mix, previous - inputs).unbind(0)
+    def projected(self, r: Tensor, w: Tensor, k: Tensor, v: Tensor, a: Tensor, g: Tensor) -> Mixed:
+        """Return the products of the mixes of x_t and x_{t−1} (…, H V)."""
         found = Mixed(
             r=linear(r, self.weight_r),
             w=self.precise_linear(torch.tanh(self.precise_linear(w, self.weight_w1)), self.weight_w2, self.bias_w),
