@@ -79,6 +79,16 @@ def cases() -> dict[str, Callable[[], Any]]:
 
         return run
 
+    def stream(module: nn.Module) -> Callable[[], None]:
+        inputs = torch.randn(1, 1, INPUT)
+        state = module(inputs)[1]
+
+        @torch.inference_mode()
+        def run() -> None:
+            module(inputs, state)
+
+        return run
+
     layers: dict[str, Any] = {
         "GRU": gyral.GRU(INPUT, HIDDEN),
         "LSTM": gyral.LSTM(INPUT, HIDDEN),
@@ -89,6 +99,7 @@ def cases() -> dict[str, Callable[[], Any]]:
     }
     found = {f"{name} forward, T = B = 1": forward(layer) for name, layer in layers.items()}
     found |= {f"{name} forward, T = B = 1, no_grad": forward(layer, False) for name, layer in layers.items()}
+    found |= {f"{name} step of a stream": stream(layer) for name, layer in layers.items()}
     found |= {f"{name} training step, T = 2, B = 1": step(layer, 2, 1) for name, layer in layers.items()}
     stub_rum()
     for lambd in (0, 1):

@@ -16,12 +16,16 @@ from gyral.ops.rum import triton
 from gyral.ops.rum.triton import launch
 
 # The most calls of Python functions and operations of torch, a tenth more than there are. At commit 2bd73b6 a forward
-# pass of GRU had 352 and 25, a training step of RUM 434 and 60.
+# pass of GRU had 352 and 25, a training step of RUM 434 and 60; at 5b75f7c1 a step of a stream of LSTM had 238 and 12.
 LIMITS = {
     "GRU forward, T = B = 1": (140, 21),
     "LSTM forward, T = B = 1": (143, 15),
     "DeltaNet forward, T = B = 1": (300, 56),
     "LRU forward, T = B = 1": (164, 41),
+    "GRU step of a stream": (165, 17),
+    "LSTM step of a stream": (162, 11),
+    "DeltaNet step of a stream": (240, 76),
+    "LRU step of a stream": (186, 64),
     "RUM λ = 0 training step without kernels": (219, 38),
     "RUM λ = 1 training step without kernels": (250, 48),
 }

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils._pytree import tree_flatten, tree_map
 
+import gyral
 from gyral.cells.base import DropoutMasks, RecurrentCell
 from gyral.cells.gru import GRUCell
 from gyral.cells.lstm import LSTMCell
@@ -671,3 +672,19 @@ def test_reverse_keeps_padding_where_it_is() -> None:
         assert reversed_time["b"][0][:, row, 0].tolist() == expected
     back = reverse(reversed_time, LENGTHS)
     assert torch.equal(back["a"], time)
+
+
+@pytest.mark.parametrize("name", ["MinGRU", "LRU", "Mamba", "MLSTM", "SLSTM", "LightConv"])
+def test_steps_without_gradients_are_those_of_the_cell_and_equal_the_whole_sequence(name: str) -> None:
+    layer = getattr(gyral, name)(3, 8).eval()
+    called: list[int] = []
+    layer.cells[0].register_forward_hook(lambda *_: called.append(1))
+    inputs, state, found = torch.randn(5, 2, 3), None, []
+    with torch.no_grad():
+        whole, final = layer(inputs)
+        for step in inputs.split(1):
+            outputs, state = layer(step, state)
+            found.append(outputs)
+    torch.testing.assert_close(torch.cat(found), whole, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(state, final, rtol=1e-4, atol=1e-5)
+    assert len(called) == 6

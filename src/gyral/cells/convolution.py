@@ -49,6 +49,7 @@ class ConvolutionCell(DeclaredCell):
         initialization: Initial values of the weights of a window, "default" or "authors"; see the subclasses.
     """
 
+    steps_alone = True
     fused_operator = convolution.convolution
 
     class State(NamedTuple):

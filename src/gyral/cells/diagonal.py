@@ -32,6 +32,7 @@ class DiagonalCell(DeclaredCell):
         One tensor (B, N), the hidden vector.
     """
 
+    steps_alone = True
     fused_operator: ClassVar[Operator] = diagonal_scan
     scan_operator: ClassVar[Operator] = diagonal_scan
     is_complex: ClassVar[bool] = False

@@ -20,6 +20,7 @@ class ConvolvedCell(DeclaredCell):
     inputs of the convolution, the latest last. Without a convolution, `activate_without_convolution` takes its place.
     """
 
+    steps_alone = True
     weight_conv: Any = field(init=False)  # parameters, or None without a convolution
     bias_conv: Any = field(init=False)
 

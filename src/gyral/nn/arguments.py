@@ -1,7 +1,7 @@
 """Checks of the arguments with which a recurrent network is called. Each error is one line."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -142,8 +142,7 @@ def check_state(state: Any, like: State, *leading: int) -> State:
         InputError: The state has another number of tensors, or they have other shapes or are not like those of the
             initial state; see `check_like`.
     """
-    expected, structure = tree_flatten(like)
-    leaves = tree_leaves(state, is_leaf=lambda part: isinstance(part, dict))  # the order of its entries says nothing
+    expected, leaves = leaves_of(like), leaves_of(state)
     shapes = [(*leading, *leaf.shape[1:]) for leaf in expected]
     for leaf, one in zip(leaves, expected, strict=False):
         if isinstance(leaf, Tensor):
@@ -151,7 +150,26 @@ def check_state(state: Any, like: State, *leading: int) -> State:
     given = [tuple(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves]
     if given != shapes:
         raise InputError(f"state has tensors of shapes {_join(given)}, must have {_join(shapes)}")
-    return tree_unflatten(leaves, structure)
+    return with_leaves(like, leaves)
+
+
+def leaves_of(state: Any) -> list[Any]:
+    """Return the parts of a state that are no tuples or lists."""
+    if isinstance(state, Tensor):
+        return [state]
+    if is_flat(state):
+        return [*state]
+    return tree_leaves(state, is_leaf=lambda part: isinstance(part, dict))  # the order of its entries says nothing
+
+
+def with_leaves(like: State, leaves: Iterable[Any]) -> State:
+    """Return a state with the structure of `like` and other tensors."""
+    return like._make(leaves) if is_flat(like) else tree_unflatten(leaves, tree_flatten(like)[1])
+
+
+def is_flat(state: Any) -> bool:
+    """Return whether a state is a named tuple of tensors, for which functions of torch take ten times as long."""
+    return isinstance(state, tuple) and hasattr(state, "_make") and set(map(type, state)) == {Tensor}
 
 
 def has_empty(lengths: Tensor) -> bool:
@@ -182,8 +200,8 @@ def copied(results: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
 
 
 def map_leaves(function: Callable[..., Any], state: Any, *others: Any) -> Any:
-    """Return `tree_map` of a state and others like it, which takes a tenth of the time where all parts are tensors."""
-    if isinstance(state, tuple) and hasattr(state, "_make") and set(map(type, state)) == {Tensor}:
+    """Return `tree_map` of a state and others like it; see `is_flat`."""
+    if isinstance(state, tuple) and hasattr(state, "_make") and set(map(type, state)) == {Tensor}:  # is_flat, inlined
         return state._make(map(function, state, *others))
     if type(state) is tuple:  # of several cells
         return tuple(map(functools.partial(map_leaves, function), state, *others))

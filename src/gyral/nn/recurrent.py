@@ -24,7 +24,7 @@ from gyral.nn.block import PreNormStack, stream_width
 from gyral.nn.choice import BACKENDS, ChoosesBackends, is_on_gpu, refuse
 from gyral.nn.cuda_graph import GraphedLoops
 from gyral.nn.dropout import SequenceDropout, drop_weights, hold_dropped_weights
-from gyral.nn.states import HasStates
+from gyral.nn.states import HasStates, state_form
 from gyral.nn.tracing import is_symbolic, record_call, refuse_script, scan_without_gradients
 from gyral.ops.autograd import NOTHING
 from gyral.ops.compiler import is_exporting_to_onnx
@@ -283,10 +283,14 @@ class RecurrentBase(ChoosesBackends, HasStates):
         backend, missing, recorded = self._choose_backend(cell, starts is not None)
         if cell.recorded is not None:
             backend = "reference"
-        inputs = _understood(cell, inputs)
+        if isinstance(inputs, StepInputs):
+            inputs = _understood(cell, inputs)
         if missing is not None and is_any_number(tree_leaves(inputs)[0].shape[0]):
             backend = "reference"  # the functions of torch in place of kernels have loops for one number of steps
         if backend == "fused":
+            if cell.steps_alone and not torch.is_grad_enabled() and is_light_step(cell, inputs, lengths, starts):
+                outputs, last = cell.forward(tree_map_only(Tensor, lambda leaf: leaf[0], inputs), state)
+                return outputs.unsqueeze(0), last
             if recorded > 0 and tree_leaves(inputs)[0].shape[:2].numel() * cell.output_size <= recorded:
                 after = 1 if missing is not None else AFTER
                 return self._graphs.run(run_fused, cell, inputs, state, lengths, starts, after=after)
@@ -370,17 +374,23 @@ class Recurrent(RecurrentBase):
             raise InputError(f"state is a {type(state).__name__}, must be a tuple with one state for each cell")
         if len(state) != len(self.cells):
             raise InputError(f"state has {len(state)} entries, must have one for each of {len(self.cells)} cells")
-        pairs = zip(state, self._initial_states(1), strict=True)
+        pairs = zip(state, map(state_form, self._cells()), strict=True)
         return tuple(arguments.check_state(given, like, batch_size) for given, like in pairs)
 
     def join_states(self, states: tuple[State, ...]) -> tuple[State, ...]:
         return states
 
 
+def is_light_step(cell: RecurrentCell, inputs: Any, lengths: Tensor | None, starts: Tensor | None) -> bool:
+    """Return whether inputs (T, B, …) are one step, without further conditions, that the CPU takes now."""
+    if lengths is not None or starts is not None or torch.compiler.is_compiling() or is_on_gpu(cell):
+        return False
+    return bool(tree_leaves(inputs)[0].shape[0] == 1)
+
+
 def _step(cell: RecurrentCell, inputs: Any, state: State, *_: None) -> tuple[Tensor, State]:
     """Take one step of a cell on inputs (B, X)."""
-    outputs, new = cell(_understood(cell, inputs), state)
-    return outputs, new
+    return cell.forward(_understood(cell, inputs), state)
 
 
 def _understood(cell: RecurrentCell, inputs: Any) -> Any:

@@ -4,16 +4,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gyral.cells.base import RecurrentCell, State
-from gyral.cells.masks import first_parameter
+from gyral.cells.masks import first_parameter, options_version
 from gyral.core.errors import InputError
-from gyral.ops.compiler import is_traced
+from gyral.ops.compiler import is_eager, is_traced
 from gyral.ops.scan import choose_rows
+
+# The forms of the states of cells, and what they depend on. No part of the cell, because copies must not share them.
+_FORMS: "WeakKeyDictionary[nn.Module, tuple[Any, State]]" = WeakKeyDictionary()
 
 
 class HasStates(nn.Module, ABC):
@@ -109,6 +113,17 @@ class HasStates(nn.Module, ABC):
 
     def _cells(self) -> list[RecurrentCell]:
         return [*self._modules["cells"]._modules.values()]  # type: ignore[union-attr]  # as fast as a list
+
+
+def state_form(cell: Any) -> State:
+    """Return a state of one row whose structure, shapes and types are those of a cell; its values mean nothing."""
+    if not is_eager():
+        return cell.init_state(1)
+    parameter = first_parameter(cell)
+    key, known = (options_version(), parameter.dtype, parameter.device), _FORMS.get(cell)
+    if known is None or known[0] != key:
+        known = _FORMS[cell] = key, tree_map(torch.detach, cell.init_state(1))
+    return known[1]
 
 
 def _rows_error(rows: Tensor, must: str) -> InputError:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.parametrize import type_before_parametrizations
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from gyral import cells
 from gyral.cells.base import RecurrentCell, State
@@ -20,9 +20,10 @@ from gyral.cells.torch_layer import TorchLayerCell
 from gyral.core.checks import check_boolean
 from gyral.core.errors import InputError, OptionError, UserError, suggest_name
 from gyral.core.signatures import is_open
-from gyral.nn.arguments import check_like, check_state, map_leaves
+from gyral.nn.arguments import check_like, check_state, leaves_of, map_leaves, with_leaves
 from gyral.nn.layers.docstrings import complete_docstring
 from gyral.nn.recurrent import RecurrentBase
+from gyral.nn.states import state_form
 from gyral.nn.tracing import is_symbolic, record_call
 
 
@@ -218,7 +219,7 @@ class Layer(RecurrentBase):
             raise InputError(f"inputs have shape {tuple(values.shape)}, must have (T, B, {width}) or (T, {width})")
         batch = 0 if self.batch_first else 1
         if state is not None:
-            checked = check_state(state, self.cells[0].init_state(1), len(self.cells))  # type: ignore[operator]
+            checked = check_state(state, state_form(self.cells[0]), len(self.cells))
             state = tree_map(lambda leaf: leaf.unsqueeze(1), checked)
         if isinstance(starts, Tensor) and starts.dim() == 1:
             starts = starts.unsqueeze(batch)
@@ -241,8 +242,7 @@ class Layer(RecurrentBase):
         sequences, lengths = pad_packed_sequence(PackedSequence(data, batch_sizes), self.batch_first)
         further: Any = None if given is packed else given._replace(values=None)
         if state is not None and order is not None:
-            like = self.cells[0].init_state(1)  # type: ignore[operator]
-            checked = check_state(state, like, len(self.cells), len(lengths))
+            checked = check_state(state, state_form(self.cells[0]), len(self.cells), len(lengths))
             state = tree_map(lambda leaf: leaf.index_select(1, order), checked)
         if order is not None:
             batch = 0 if self.batch_first else 1
@@ -257,9 +257,10 @@ class Layer(RecurrentBase):
         return PackedSequence(repacked.data, batch_sizes, order, inverse), final
 
     def split_state(self, state: Any, batch_size: int) -> tuple[State, ...]:
-        checked = check_state(state, self.cells[0].init_state(1), len(self.cells), batch_size)  # type: ignore[operator]
-        leaves, structure = tree_flatten(checked)
-        return tuple(tree_unflatten(own, structure) for own in zip(*(leaf.unbind(0) for leaf in leaves), strict=True))
+        cells = self._cells()
+        checked = check_state(state, state_form(cells[0]), len(cells), batch_size)
+        parts = zip(*(leaf.unbind(0) for leaf in leaves_of(checked)), strict=True)
+        return tuple(with_leaves(checked, own) for own in parts)
 
     def join_states(self, states: tuple[State, ...]) -> Any:
         joined = map_leaves(_stack, *states)
