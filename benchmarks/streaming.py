@@ -73,7 +73,7 @@ def steps_of_torch(inputs: int, units: int, folder: Path) -> tuple[int, dict[str
     session, given = session_of(folder / "torch.onnx"), vector.numpy()
 
     def in_onnxruntime(state: Any) -> tuple[Any, Any]:
-        return tuple(session.run(None, {"inputs": given, "state": state}))  # type: ignore[return-value]
+        return tuple(session.run(None, {"inputs": given, "state": state}))
 
     steps = {"python": (lambda state: model(vector, state), state), "onnxruntime": (in_onnxruntime, state.numpy())}
     return len(list(program.model.graph.all_nodes())), steps
