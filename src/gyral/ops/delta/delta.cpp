@@ -56,6 +56,7 @@ template <class Real> struct Scan {
     const bool erases = given.erase, decays = given.decays, is_vector = given.decays > 1;
     const Index most = given.chunk * micro;  // micro-steps of a chunk
     const Index K = padded<Real>(key), V = padded<Real>(value), M = padded<Real>(most);  // of padded rows
+    const Index F = K + N;  // of a transposed memory: lines of a cache would collide if rows had a power of two of bytes
     const Index E = is_vector ? K : N;  // of rows whose numbers add up to the gradient of each decay
 
     // The workspace of a thread. Those marked with H have a matrix for each head, the others are used for one after another.
@@ -69,7 +70,7 @@ template <class Real> struct Scan {
         Real *attention, *system;                               // (C, M), (M, M)
         Real *q_in, *r_in, *k_out;                              // decayed from the chunk's begin, and to its end
         Real *faded, *faded_r;                                  // (M, K) or (K, M): decayed on the way
-        Real *u, *turned_u, *turned_memory;                     // (M, V), (V, M), (V, K)
+        Real *u, *turned_u, *turned_memory;                     // (M, V), (V, M), (V, F)
         Real *y, *grad_u;                                       // (C, V), (M, V); y or its gradient
         Real *grad_attention, *grad_system;                     // as those without grad_
         Real *grad_q, *grad_k, *grad_r, *grad_reads, *grad_erasures;  // sums over the heads
@@ -96,7 +97,7 @@ template <class Real> struct Scan {
         }
         if (!backward) return b;
         b.grad_memory = take(heads * matrix);
-        b.turned_u = take(value * M), b.turned_memory = take(value * K);
+        b.turned_u = take(value * M), b.turned_memory = take(value * F);
         b.grad_u = take(most * V);
         b.grad_attention = take(C * M);
         b.grad_q = take(C * K), b.grad_k = take(most * K), b.grad_reads = take(C * M);
@@ -525,19 +526,19 @@ template <class Real> struct Scan {
         if (erases) pairs(count, 1, value, x, V, b.turned_u, b.grad_system);
 
         // those of what meets the memory before and after the chunk
-        transpose(key, value, grad_memory, V, b.turned_memory, K);
-        product(count, K, value, b.u, V, b.turned_memory, K, b.part_k, K, false);
+        transpose(key, value, grad_memory, V, b.turned_memory, F);
+        product(count, K, value, b.u, V, b.turned_memory, F, b.part_k, K, false);
         if (decays) memory_exponents(now, memory, grad_memory, b);
         decay_memory(now, b.total, grad_memory);
         if (now.is_fresh) {
             zero(b.part_q, steps * K);
             if (erases) zero(b.part_r, count * K);
         } else {
-            transpose(key, value, memory, V, b.turned_memory, K);
-            product(steps, K, value, b.y, V, b.turned_memory, K, b.part_q, K, false);
+            transpose(key, value, memory, V, b.turned_memory, F);
+            product(steps, K, value, b.y, V, b.turned_memory, F, b.part_q, K, false);
             product<true>(key, V, steps, b.q_in, K, b.y, V, grad_memory, V, true);
             if (erases) {
-                product(count, K, value, x, V, b.turned_memory, K, b.part_r, K, false);
+                product(count, K, value, x, V, b.turned_memory, F, b.part_r, K, false);
                 product<true>(key, V, count, b.r_in, K, x, V, grad_memory, V, true);
             }
         }

@@ -104,12 +104,14 @@ template <class Real, int fixed> struct Convolution {
         return given.bias ? load_first(static_cast<const Real*>(given.bias) + c, count) : Row{};
     }
 
+    // The work on registers is always inline in both passes: GCC makes one function of it otherwise, with the number of
+    // elements as a variable.
     void forward(Index first, Index last, Real* zeros) const {
         for (Index t = 0; t < steps; ++t) {
             Window windows[BLOCK];
             for (Index row = first; row < last; ++row) windows[row - first] = window(t, row, zeros);
             for_parts([&](void* part, Index size, Index begin) {
-                for_registers<Real>(size, [&](Index i, Index count) {
+                for_registers<Real>(size, [&](Index i, Index count) __attribute__((always_inline)) {
                     const Index c = begin + i;
                     const Registers weight = load_window(given.weight, c, count);
                     const Row bias = load_bias(c, count);
@@ -141,7 +143,7 @@ template <class Real, int fixed> struct Convolution {
                 }
             }
             for_parts([&](void* part, Index size, Index begin) {
-                for_registers<Real>(size, [&](Index i, Index count) {
+                for_registers<Real>(size, [&](Index i, Index count) __attribute__((always_inline)) {
                     const Index c = begin + i;
                     const Registers weight = load_window(given.weight, c, count);
                     if (t >= 0 && part) {
