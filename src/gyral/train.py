@@ -13,8 +13,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from gyral.config import command_line
+from gyral.config import command_line, signatures
 from gyral.config.overrides import plain
+from gyral.config.trust import find_object
 from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError
 from gyral.core.memory import limited_memory
@@ -42,6 +43,9 @@ def train(config: DictConfig) -> float:
     """Train one configuration in its run directory, and return the monitored metric, for searches."""
     check_launcher()
     hydra = HydraConfig.get()
+    if config.resume is None:  # with what a resumed run does not use
+        signatures.check_given(config, hydra.overrides.task)
+        check_files(config.task)
     generates = predicts = False
     with launched_processes(config) as group:
         if group is not None and group.rank > 0:
@@ -94,6 +98,24 @@ def check_launcher() -> None:
     launcher = hydra.runtime.choices["launcher"]
     if hydra.mode == RunMode.RUN and launcher not in ("default", "local"):
         raise OptionError("launcher", launcher, "runs the jobs of a sweep, even if there is only one; add -m")
+
+
+def check_files(task: DictConfig | None) -> None:
+    """Check that the files of a task exist, as far as the modules of its data can say so: they have `check_files`.
+
+    It is done before PyTorch is imported. Its options are those of the function that makes the data.
+
+    Raises:
+        OptionError: a file does not exist.
+    """
+    sections = {} if task is None else {name: node for name, node in task.items() if isinstance(node, DictConfig)}
+    for name, node in sections.items():
+        check = f"{str(node.get('_target_')).rpartition('.')[0]}.check_files"
+        if options := signatures.options_of(check):
+            try:
+                find_object(check)(**{option: node[option] for option in options if option in node})
+            except OptionError as error:
+                raise OptionError(f"task.{name}.{error.option}", error.value, error.reason) from None
 
 
 def launched_processes(config: DictConfig) -> "AbstractContextManager[Group | None]":

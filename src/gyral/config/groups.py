@@ -123,7 +123,9 @@ def find_generated_choice(group: str, name: str) -> Path | None:
 
 def find_file(group: str, name: str) -> Path | None:
     """Return the file of a choice in the folders of a group, Gyral's own first, None if there is none."""
-    for folder in config_folders():
+    if os.path.isfile(file := CONF / group / f"{name}.yaml"):
+        return file
+    for folder in config_folders()[1:]:
         if os.path.isfile(file := folder / group / f"{name}.yaml"):
             return file
     return None

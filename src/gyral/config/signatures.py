@@ -1,8 +1,10 @@
 """The options of a class or function, from its text: those of its constructor, or the annotated attributes of a class
-that derives from `gyral.core.options.Options`. Nothing is imported or executed."""
+that derives from `gyral.core.options.Options`. Nothing of these is imported or executed."""
 
 import ast
+import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -10,11 +12,20 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gyral.core.errors import UserError
+from omegaconf import DictConfig, OmegaConf
+
+from gyral.core.errors import OptionError, UserError
+from gyral.core.inputs import find_fault, path_of
 
 PACKAGE = Path(__file__).parents[1]
 OPTIONS = "gyral.core.options.Options"
 NO_LITERAL = object()  # in place of a default that is missing, or that the text does not show
+# what pydantic says of a text for a number or boolean, also of the types in `gyral.core.options`
+WRONG_TEXTS = {
+    **dict.fromkeys(("int", "PositiveInt", "NonNegativeInt"), "a valid integer"),
+    **dict.fromkeys(("float", "FiniteFloat", "PositiveFloat", "Probability"), "a valid number"),
+    "bool": "a valid boolean",
+}
 TEXT = {"str", "Path", "None"}  # the parts of the annotation of an option whose value is a text or a path
 
 Definition = ast.ClassDef | ast.FunctionDef
@@ -40,6 +51,11 @@ def constructor_defaults(target: str) -> dict[str, Any]:
     return {name: one.default for name, one in _arguments(target).items() if one.default is not NO_LITERAL}
 
 
+def options_of(target: str) -> list[str]:
+    """Return the names of the arguments of a class or function, see `constructor_defaults`; none if it is unknown."""
+    return list(_arguments(target))
+
+
 def takes_text(target: str, argument: str) -> bool | None:
     """Return whether an argument of a class or function is a text or a path; None if it has no such argument.
 
@@ -52,6 +68,40 @@ def takes_text(target: str, argument: str) -> bool | None:
         return None
     parts = {part.strip(" '\"") for part in found.annotation.split("|")}
     return parts <= TEXT and parts != {"None"}
+
+
+def check_given(config: DictConfig, overrides: Sequence[str]) -> None:
+    """Check the values on the command line that are texts, before anything that takes time is imported.
+
+    Other values, and types that are not written out, are checked when the configuration is instantiated.
+
+    Args:
+        config: the configuration.
+        overrides: the words of the command line.
+
+    Raises:
+        OptionError: a text for a number or a boolean, or a path of a file that does not exist.
+    """
+    for key in (word.lstrip("+").partition("=")[0] for word in overrides):
+        section, _, name = key.rpartition(".")
+        value = OmegaConf.select(config, key) if section and not section.startswith("~") else None
+        if isinstance(value, str):
+            target = OmegaConf.select(config, section).get("_target_")
+            argument = _arguments(target).get(name) if isinstance(target, str) else None
+            if argument is not None and (fault := _fault(value, argument.annotation)):
+                raise OptionError(key, value, fault)
+
+
+def _fault(value: str, annotation: str) -> str | None:
+    """Return what is wrong with the text of an option whose type is annotated, or None."""
+    kinds = [part.strip(" '\"") for part in annotation.split("|")]
+    null = "null or " if "None" in kinds else ""
+    if set(kinds) <= {"None", *WRONG_TEXTS}:
+        return f"must be {null}{WRONG_TEXTS[kinds[0]]}"
+    looks_like_path = "/" in value and not re.search(r"[:*?\[]", value)
+    if "Path" in kinds and looks_like_path and not os.path.lexists(path := path_of(value)):
+        return find_fault(path)
+    return None
 
 
 def small_options(target: str) -> dict[str, Any]:

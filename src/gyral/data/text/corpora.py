@@ -2,6 +2,7 @@
 
 import codecs
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,21 +99,18 @@ def load(name: str, data_dir: str | Path, exclude: str | None = None) -> Corpus:
         OptionError: the name is unknown; a file does not exist or is not the published file; the corpus has no
             sentences to exclude.
     """
-    corpus = TEXT_CORPORA[check_choice("name", name, tuple(TEXT_CORPORA))]
+    check_files(name, data_dir)
+    corpus = TEXT_CORPORA[name]
     if exclude is not None and check_choice("exclude", exclude, (SAMPLE,)) and name != "ptb_word":
         raise OptionError("exclude", exclude, f"must be null for {name}; ptb_word has sentences")
     folder = Path(data_dir) / corpus.folder
     for file in corpus.files:
         try:
-            found = has_file(folder, file)
+            has_file(folder, file)
         except UserError as error:
             raise OptionError("name", name, str(error)) from None
         except OSError as error:
             raise OptionError("name", name, f"{folder / file.name} cannot be read ({error.strerror})") from None
-        if not found:
-            origin = CATALOGUE[corpus.folder].origin
-            reason = f"{folder / file.name} does not exist; `gyral fetch {corpus.folder}` downloads it {origin}"
-            raise OptionError("name", name, reason)
 
     def build() -> tuple[Vocabulary, dict[str, Symbols]]:
         texts = [corpus.read(read_bytes("name", name, folder / file.name)) for file in corpus.files]
@@ -125,6 +123,23 @@ def load(name: str, data_dir: str | Path, exclude: str | None = None) -> Corpus:
     left_out = [] if exclude is None else [f"without {exclude}", CATALOGUE[exclude].files[0].sha256]
     identity = [*(file.sha256 for file in corpus.files), *left_out]
     return _load_or_build(name, identity, data_dir, build, ("name", name))
+
+
+def check_files(name: str, data_dir: str | Path) -> None:
+    """Check that the files of a corpus exist, which `gyral train` does before it imports PyTorch.
+
+    Args:
+        name, data_dir: see `load`.
+
+    Raises:
+        OptionError: the name is unknown, or a file does not exist.
+    """
+    corpus = TEXT_CORPORA[check_choice("name", name, tuple(TEXT_CORPORA))]
+    for path in (Path(data_dir) / corpus.folder / file.name for file in corpus.files):
+        if not os.path.lexists(path):
+            origin = CATALOGUE[corpus.folder].origin
+            reason = f"{path} does not exist; `gyral fetch {corpus.folder}` downloads it {origin}"
+            raise OptionError("name", name, reason)
 
 
 def without_sentences(words: Symbols, excluded: set[tuple[str, ...]]) -> list[str]:
