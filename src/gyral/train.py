@@ -103,7 +103,7 @@ def check_launcher() -> None:
 def check_files(task: DictConfig | None) -> None:
     """Check that the files of a task exist, as far as the modules of its data can say so: they have `check_files`.
 
-    It is done before PyTorch is imported. Its options are those of the function that makes the data.
+    It is done before PyTorch is imported. Its arguments are options of the function that makes the data.
 
     Raises:
         OptionError: a file does not exist.
@@ -111,11 +111,11 @@ def check_files(task: DictConfig | None) -> None:
     sections = {} if task is None else {name: node for name, node in task.items() if isinstance(node, DictConfig)}
     for name, node in sections.items():
         check = f"{str(node.get('_target_')).rpartition('.')[0]}.check_files"
-        if options := signatures.options_of(check):
+        if (options := signatures.options_of(check)) and {*options} <= {*node}:  # else it is for another function
             try:
-                find_object(check)(**{option: node[option] for option in options if option in node})
+                find_object(check)(**{option: node[option] for option in options})
             except OptionError as error:
-                raise OptionError(f"task.{name}.{error.option}", error.value, error.reason) from None
+                raise OptionError(f"task.{name!s}.{error.option}", error.value, error.reason) from None
 
 
 def launched_processes(config: DictConfig) -> "AbstractContextManager[Group | None]":
