@@ -77,7 +77,7 @@ class StabilizedCell(MatrixMemoryCell):
         return WindowedStabilizedState(memory, stabilizer, self.init_window(batch_size))
 
     @abstractmethod
-    def select(self, projected: Any, values: tuple[Tensor, ...], lengths: Tensor | None = None) -> Heads:
+    def select(self, projected: Any, values: tuple[Tensor, ...]) -> Heads:
         """Return the queries, keys, values and gates of the memory, for one step or for all."""
 
     @abstractmethod
@@ -111,7 +111,7 @@ class StabilizedCell(MatrixMemoryCell):
     def fused(self, inputs: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Any]:
         projected = self.project(inputs)
         values, state = self.convolve(projected.values, state, lengths, starts)
-        heads = self.select(projected, values, lengths)
+        heads = self.select(projected, values)  # the gates and the recurrence know the lengths
         given = heads.gates, state.stabilizer.to(self.state_dtype), lengths, starts, self.key_size**-0.5
         decay, write, least, stabilizers = stabilized_gates(*given)
         outputs, memory = run_scan(operands(heads, decay, write), state.memory, lengths, starts)
@@ -214,11 +214,11 @@ class MLSTMCell(StabilizedCell):
     def project(self, inputs: Tensor) -> Projected:
         return Projected(*(linear(inputs, weight) for weight in self.weight_ih.chunk(2)))
 
-    def select(self, projected: Projected, values: tuple[Tensor, ...], lengths: Tensor | None = None) -> Heads:
+    def select(self, projected: Projected, values: tuple[Tensor, ...]) -> Heads:
         given = values[0], projected.values, self.weight_qkv, self.weight_gates, self.bias_gates
         is_step = values[0].dim() == 2
         run = block_projections.naive if is_step else block_projections
-        q, k, v, gates = run(*self.to_state_dtype(*given), self.heads, lengths)
+        q, k, v, gates = run(*self.to_state_dtype(*given), self.heads)
         q, k = (part.unflatten(-1, (self.heads, -1)) for part in (q, k))
         return Heads(q, k, v, gates)
 
@@ -291,7 +291,7 @@ class MLSTMLargeCell(StabilizedCell):
         gates = self.cap * torch.tanh(self.precise_linear(inputs, self.weight_gates, self.bias_gates) / self.cap)
         return LargeProjected(values, gate, gates)
 
-    def select(self, projected: LargeProjected, values: tuple[Tensor, ...], lengths: Tensor | None = None) -> Heads:
+    def select(self, projected: LargeProjected, values: tuple[Tensor, ...]) -> Heads:
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in values)
         v = torch.cat((v, torch.ones_like(v[..., :1])), dim=-1)
         return Heads(q, k, v, projected.gates)

@@ -148,7 +148,7 @@ class RWKV7Cell(LinearAttentionCell):
         return self.projected(*mixes), state._replace(window=values.unsqueeze(1))
 
     def convolve(self, values: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None) -> tuple[Mixed, Any]:
-        mixes = token_shift(values, self.mix, state.window[:, 0], lengths, starts)
+        mixes = token_shift(values, self.mix, state.window[:, 0], starts=starts)  # the recurrence knows the lengths
         return self.projected(*mixes), state._replace(window=window(values, state.window, lengths, starts))
 
     def projected(self, r: Tensor, w: Tensor, k: Tensor, v: Tensor, a: Tensor, g: Tensor) -> Mixed:
@@ -166,12 +166,13 @@ class RWKV7Cell(LinearAttentionCell):
     def operands(self, projected: Projected, values: Mixed) -> Operands:
         r, w, k, v, a, _ = values
         k_k, k_a = self.to_state_dtype(self.k_k, self.k_a)
-        return Operands(*to_delta(r, w, k, v, a, k_k, written_keys(k, a, k_a), self.r_k.shape))
+        rate = torch.sigmoid(a)
+        return Operands(*to_delta(r, w, k, v, rate, k_k, written_keys(k, rate, k_a), self.r_k.shape))
 
     def read(self, outputs: Tensor, projected: Projected, values: Mixed) -> Tensor:
         parameters = self.k_a, self.r_k, self.weight_norm, self.bias_norm
         outputs, k_a, *others = self.to_state_dtype(outputs, *parameters)
-        written = written_keys(values.k, values.a, k_a)
+        written = written_keys(values.k, torch.sigmoid(values.a), k_a)
         return self.to_parameter_dtype(read(outputs, values.r, written, values.v, values.gate, *others))
 
     def fused(self, inputs: Tensor, state: Any, lengths: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Any]:

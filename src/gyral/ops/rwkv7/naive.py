@@ -56,22 +56,23 @@ def rwkv7(
     Returns:
         y (T, B, H V), zero beyond the lengths, and the memory (B, H, V, V) after the last step of each row.
     """
-    written = written_keys(k, a, k_a)
-    given = to_delta(r, w, k, v, a, k_k, written, r_k.shape)
+    rate = torch.sigmoid(a)
+    written = written_keys(k, rate, k_a)
+    given = to_delta(r, w, k, v, rate, k_k, written, r_k.shape)
     found, memory = delta_scan(given.q, given.k, given.v, s0, given.decay, given.erase, None, lengths, starts)
     return zero_beyond(read(found, r, written, v, gate, r_k, gain, bias), lengths), memory
 
 
-def written_keys(k: Tensor, a: Tensor, k_a: Tensor) -> Tensor:
-    """Return k̄ (…, H V)."""
-    return torch.lerp(k, k * torch.sigmoid(a), k_a)
+def written_keys(k: Tensor, rate: Tensor, k_a: Tensor) -> Tensor:
+    """Return k̄ (…, H V) for rates α."""
+    return torch.lerp(k, k * rate, k_a)
 
 
 def to_delta(
-    r: Tensor, w: Tensor, k: Tensor, v: Tensor, a: Tensor, k_k: Tensor, written: Tensor, heads: torch.Size
+    r: Tensor, w: Tensor, k: Tensor, v: Tensor, rate: Tensor, k_k: Tensor, written: Tensor, heads: torch.Size
 ) -> Given:
     """Return two micro-steps (…, 2, H, V): the first erases, the second writes. The operator reads after the decay."""
-    decay, rate = -math.exp(-0.5) * torch.sigmoid(w), torch.sigmoid(a)
+    decay = -math.exp(-0.5) * torch.sigmoid(w)
     parts = r, written, v, decay, rate, k * k_k
     r, written, v, decay, rate, erased = (part.unflatten(-1, heads) for part in parts)
     unit = F.normalize(erased, dim=-1)
