@@ -1,4 +1,4 @@
-"""Size and time of a step of exported layers: in onnxruntime, and in a package of Ahead-of-time Inductor.
+"""Size of exported layers, and the time of a step of a package of Ahead-of-time Inductor.
 
     python -m benchmarks.deployment LSTM GRU
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,33 +43,8 @@ def seconds_a_step(step: Callable[[list[Any]], list[Any]], state: list[Any]) -> 
     return min(times)
 
 
-class Steps(NamedTuple):
-    """A step of a model in each runtime, as a function from its state to the next one."""
-
-    model: SequenceModel
-    session: Any
-    package: Any
-    names: list[str]
-    inputs: list[Tensor]
-
-    def in_gyral(self, state: list[Any]) -> list[Any]:
-        return [self.model(self.inputs[0].unsqueeze(1), state[0] if state else None)[1]]
-
-    def in_onnxruntime(self, state: list[Any]) -> list[Any]:
-        inputs, starts = (value.numpy() for value in self.inputs)
-        given = {"inputs": inputs, "starts": starts, **dict(zip(self.names, state, strict=True))}
-        return list(self.session.run(None, given)[1:])
-
-    def in_package(self, state: list[Any]) -> list[Any]:
-        return list(self.package(*self.inputs, *state)[1:])
-
-
 def rows_of(names: tuple[str, ...], folder: Path) -> Iterator[str]:
     """Yield a row of the table for each layer."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
     for name in names:
         cell = partial(getattr(gyral, f"{name}Cell"), hidden_size=UNITS)
         torch.manual_seed(0)
@@ -81,18 +56,16 @@ def rows_of(names: tuple[str, ...], folder: Path) -> Iterator[str]:
         deployment.write_onnx(deployed, onnx)
         deployment.write_package(deployed, package)
 
-        session = onnxruntime.InferenceSession(str(onnx), options)
-        names_of_state = [value.name for value in deployed.inputs[2:]]
-        steps = Steps(model, session, torch._inductor.aoti_load_package(str(package)), names_of_state, inputs)
+        loaded = torch._inductor.aoti_load_package(str(package))
+
+        def step(state: list[Any], run: Any = loaded, given: tuple[Tensor, ...] = tuple(inputs)) -> list[Any]:
+            return list(run(*given, *state)[1:])
+
         with torch.inference_mode():
-            times = (
-                seconds_a_step(steps.in_gyral, []),
-                seconds_a_step(steps.in_onnxruntime, [each.numpy() for each in first]),
-                seconds_a_step(steps.in_package, first),
-            )
+            seconds = seconds_a_step(step, first)
         sizes = [f"{path.stat().st_size / 1e3:,.0f}" for path in (onnx, package)]
         parameters = sum(each.numel() for each in model.parameters())
-        shown = [f"{parameters:,}", *sizes, *(f"{1e6 * each:.0f}" for each in times)]
+        shown = [f"{parameters:,}", *sizes, f"{1e6 * seconds:.0f}"]
         yield f"| `{name}` | {' | '.join(shown)} |"
 
 

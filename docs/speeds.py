@@ -226,12 +226,29 @@ def faster_on_gpu(size: str) -> str:
     return f"{count or 'none'} of {len(own)}"
 
 
+def streaming() -> str:
+    """Return the time of a step of a stream in both runtimes, at each size that was measured."""
+    rows = measurements("streaming")
+    sizes = list(dict.fromkeys((row["inputs"], row["hidden"]) for row in rows))
+    kinds = {"python": "Python", "onnxruntime": "onnxruntime"}
+    lines: dict[str, list[str]] = {}
+    for row in rows:
+        line = lines.setdefault(row["layer"], [f"`{row['layer']}`", str(row["nodes"])])
+        line += [f"{row[f'{kind}_us']:.0f} µs, {row[f'{kind}_ratio']:.2f} ×" for kind in kinds]
+    titles = [f"{inputs} → {hidden}, {name}" for inputs, hidden in sizes for name in kinds.values()]
+    return (
+        f"{conditions('streaming')}, onnxruntime {rows[0]['onnxruntime']}; × is relative to `torch.nn.GRU`.\n\n"
+        + table(["layer", "nodes in ONNX", *titles], list(lines.values()))
+    )
+
+
 FIGURES: dict[str, Callable[..., str]] = {
     "measured": figures,
     "conditions": conditions,
     "time": relative_time,
     "seconds": seconds,
     "speeds": overview,
+    "streaming": streaming,
     "gpu": gpu,
     "card": card,
     "gpu_time": time_on_gpu,

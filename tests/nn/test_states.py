@@ -94,6 +94,6 @@ def test_compilers_trace_changes_of_rows() -> None:
 
 def test_the_documentation_names_the_layers_whose_initial_state_is_not_zero() -> None:
     page = (ROOT / "docs" / "how-to" / "layers.md").read_text(encoding="utf-8")
-    (names,) = re.findall(r"The initial state is not zero for (.*?)\nand `RUM` with λ = 1", page, re.DOTALL)
+    (names,) = re.findall(r"[Tt]he initial state is not zero for (.*?)\s+and `RUM` with λ = 1", page, re.DOTALL)
     found = [label for label, one in LAYERS.items() if any(map(torch.any, tree_leaves(one.make(X, N).init_state(1))))]
     assert {*re.findall(r"`(\w+)`", names), "RUM(lambd=1)"} == set(found)

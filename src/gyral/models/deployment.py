@@ -221,9 +221,10 @@ def trace(deployed: Deployed) -> ExportedProgram:
 @contextlib.contextmanager
 def _reasons(runtime: str) -> Iterator[None]:
     """Turn errors of an exporter into one line, and leave out its warnings."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
@@ -238,7 +239,8 @@ def _reasons(runtime: str) -> Iterator[None]:
             raise ExportError(f"{runtime} needs a C++ compiler: install g++, or set CXX") from error
         raise ExportError(f"{runtime} does not support this model: {one_line(root)}") from error
     finally:
-        log.setLevel(level)
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
 
 
 def _output_size(model: SequenceModel) -> int:
