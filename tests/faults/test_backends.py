@@ -26,7 +26,7 @@ from tests.helpers.running import ENTRIES, SMALL_COPY, choices, compose_choices
 
 SIZES = {"hidden_size": 20, "input_size": 3, "steps": 6, "rows": 2}
 # A cell for each family, a folder of `gyral.ops`, and two without kernels of ours: one has a fused path, one has none.
-# a cell of each family whose cells do not name their operator in `fused_operator`
+# a cell of each family whose cells do not name their operator in `fused_operator`, with its options after a colon
 FAMILIES = {
     "channel_scan": "s4d",
     "diagonal": "lru",
@@ -36,6 +36,7 @@ FAMILIES = {
     "gated_norm": "delta_net",
     "graph_gru": "mage_gru",
     "lie_access": "lantm",
+    "rotation_power": "rum:lambd=0.5",
     "rum": "rum",
     "selective_scan": "mamba",
     "short_convolution": "mamba2",
@@ -105,7 +106,9 @@ def observe(cell: str) -> Observed:
             patch.setattr(family, "naive", note("twins", name, family.naive))
             patch.setattr(family, "prepare", note("kernels", name, family.prepare))
         torch.manual_seed(0)
-        factory = instantiate(compose_choices("cell")[cell], hidden_size=SIZES["hidden_size"])
+        name, *options = cell.split(":")
+        given = {key: float(value) for key, value in (option.split("=") for option in options)}
+        factory = instantiate(compose_choices("cell")[name], hidden_size=SIZES["hidden_size"], **given)
         model = Recurrent(factory, SIZES["input_size"], dtype=torch.float64).eval()
         with torch.no_grad():
             outputs, _ = model(torch.randn(SIZES["steps"], SIZES["rows"], SIZES["input_size"], dtype=torch.float64))
