@@ -382,9 +382,11 @@ class Recurrent(RecurrentBase):
 
 
 def is_light_step(cell: RecurrentCell, inputs: Any, lengths: Tensor | None, starts: Tensor | None) -> bool:
-    """Return whether inputs (T, B, …) are one step, without further conditions, that the CPU takes now."""
+    """Return whether inputs (T, B, …) are one step, without further conditions, that the CPU takes now in float32."""
     if lengths is not None or starts is not None or torch.compiler.is_compiling() or is_on_gpu(cell):
         return False
+    if first_parameter(cell).dtype != cell.state_dtype or torch.is_autocast_enabled("cpu"):
+        return False  # steps in half precision round between more of their operations
     return bool(tree_leaves(inputs)[0].shape[0] == 1)
 
 
