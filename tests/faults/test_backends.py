@@ -28,19 +28,24 @@ SIZES = {"hidden_size": 20, "input_size": 3, "steps": 6, "rows": 2}
 # A cell for each family, a folder of `gyral.ops`, and two without kernels of ours: one has a fused path, one has none.
 # a cell of each family whose cells do not name their operator in `fused_operator`, with its options after a colon
 FAMILIES = {
+    "block_projections": "mlstm",
     "channel_scan": "s4d",
     "diagonal": "lru",
     "fast_slow": "fs_lstm",
     "fast_weights": "fast_weights",
     "gated": "on_lstm",
+    "gated_heads": "mlstm",
     "gated_norm": "delta_net",
     "graph_gru": "mage_gru",
     "lie_access": "lantm",
     "rotation_power": "rum:lambd=0.5",
     "rum": "rum",
+    "rwkv7": "rwkv7",
     "selective_scan": "mamba",
     "short_convolution": "mamba2",
     "slot_memory": "ntm",
+    "stabilized_gates": "mlstm",
+    "token_shift": "rwkv7",
 }
 OTHERS = ("lstm", "external")
 needs_compiler = pytest.mark.skipif(library.compiler() is None, reason="needs a C++ compiler")
@@ -119,7 +124,9 @@ def observe(cell: str) -> Observed:
 
 @pytest.fixture(scope="module", params=["a cell of each family", pytest.param("all cells", marks=pytest.mark.slow)])
 def cells(request: pytest.FixtureRequest) -> list[str]:
-    return [*families().values(), *OTHERS] if "each" in request.param else at_least(46, choices("cell"))
+    return (
+        [*dict.fromkeys((*families().values(), *OTHERS))] if "each" in request.param else at_least(46, choices("cell"))
+    )
 
 
 @pytest.fixture(scope="module")
