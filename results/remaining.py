@@ -1,0 +1,131 @@
+"""Trains what the records lack, as listed in remaining.yaml: python results/remaining.py list|run|land [jobs=2]
+
+* `list` prints what remains, in rows and hours.
+* `run` trains it, with one thread and the lowest priority for each of `jobs` items at a time. It can be stopped at any
+  time, by Ctrl-C or SIGTERM; started again, it continues the runs that were stopped.
+* `land` makes the records of finished runs. `make results` fills in the pages from them.
+
+An entry of the file has a table, its rows and columns (by default all of them), further options of `gyral train`, and
+the hours of one core for an item, a row in a column. An item is done if each of its runs has a record.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import cache
+from itertools import product
+from pathlib import Path
+from signal import SIGINT, SIGTERM, signal
+from threading import Event
+from typing import Any, NamedTuple
+
+import yaml
+
+from gyral.config.tables import COLUMN, PROTOCOL
+from gyral.reports.catalogue import DIRECTORY, load
+from gyral.runs.records import read
+from gyral.runs.run_record import RunRecord
+
+FOLDER = Path(__file__).parent
+GYRAL = [sys.executable, "-m", "gyral"]
+LOGS = Path("outputs/remaining")
+
+
+class Item(NamedTuple):
+    """A row of a table in a column, with the options of `gyral train` and the hours of one core."""
+
+    title: str
+    sweep: str
+    row: str
+    options: dict[str, str]
+    hours: float
+
+    @property
+    def words(self) -> list[str]:
+        """The words of `gyral train`."""
+        return [
+            f"sweep={self.sweep}",
+            f"experiment={self.row}",
+            *(f"{key}={value}" for key, value in self.options.items()),
+        ]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether each run has a record."""
+        axes = load(self.sweep).axes | {key: value.split(",") for key, value in self.options.items()}
+        runs = product(*([f"{key}={value}" for value in values] for key, values in axes.items() if key != "experiment"))
+        return all(any(all(map(record.has, run)) for record in records(self.row)) for run in runs)
+
+
+def items() -> Iterator[Item]:
+    """Yield the items of the file in their order."""
+    for entry in yaml.safe_load((FOLDER / "remaining.yaml").read_text()):
+        sweep, options = load(entry["sweep"]), {key: str(value) for key, value in entry.get("options", {}).items()}
+        prefix = sweep.protocol.removesuffix(PROTOCOL)
+        rows = [prefix + row for row in entry["rows"]] if "rows" in entry else sweep.axes["experiment"]
+        columns = [prefix + name for name in entry["columns"]] if "columns" in entry else sweep.axes.get(COLUMN, [])
+        for row, column in product(rows, [{COLUMN: column} for column in columns] or [{}]):
+            yield Item(entry["title"], sweep.name, row, column | options, entry["hours"])
+
+
+@cache
+def records(row: str) -> list[RunRecord]:
+    """Return the records of a row."""
+    folder = FOLDER / "records" / row
+    return read(folder)[0] if folder.is_dir() else []
+
+
+running: set[subprocess.Popen[bytes]] = set()
+stopped = Event()
+
+
+def stop(*_: object) -> None:
+    """Stop the runs, which leave a checkpoint, and begin no more items."""
+    stopped.set()
+    for process in [*running]:
+        process.terminate()
+
+
+def train(item: Item) -> None:
+    """Train an item."""
+    if stopped.is_set():
+        return
+    words = " ".join(item.words)
+    log = LOGS / (words.replace(" ", "_").replace("/", "-") + ".log")
+    print(f"{datetime.now():%H:%M} training {words}", flush=True)
+    with log.open("a") as file:
+        command = [*GYRAL, "train", *item.words, "threads=1", "logger=csv"]
+        process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+        running.add(process)
+        code = process.wait()
+        running.remove(process)
+    ended = "done" if code == 0 else "stopped" if stopped.is_set() else f"failed, see {log}:"
+    print(f"{datetime.now():%H:%M} {ended} {words}", flush=True)
+
+
+def main(command: str = "list", jobs: str = "jobs=1") -> None:
+    left = [item for item in items() if not item.is_done]
+    if command == "run":
+        os.nice(19)
+        os.environ["OMP_NUM_THREADS"] = "1"
+        LOGS.mkdir(parents=True, exist_ok=True)
+        signal(SIGTERM, stop)
+        signal(SIGINT, stop)
+        with ThreadPoolExecutor(int(jobs.removeprefix("jobs="))) as pool:
+            list(pool.map(train, left))
+    elif command == "land":
+        for sweep in dict.fromkeys(item.sweep for item in left):
+            if (DIRECTORY / sweep).is_dir():
+                words: list[Any] = [f"sweep={DIRECTORY / sweep}", "all=true", f"records={FOLDER / 'records'}"]
+                subprocess.run([*GYRAL, "report", *words], check=True, stdout=subprocess.DEVNULL)
+    else:
+        for title in dict.fromkeys(item.title for item in left):
+            own = [item for item in left if item.title == title]
+            print(f"{len(own):4} items, {sum(item.hours for item in own):6.1f} hours: {title}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
