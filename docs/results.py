@@ -200,11 +200,18 @@ def figures(folder: Path) -> dict[str, Callable[..., str]]:
     """Return what makes the figures of the comments in a page of a folder, by the first word of a comment.
 
     `<!-- result <experiment> <place> -->` is a result of an experiment, and `<!-- page <experiment> -->` the link to
-    the page that shows it. `<!-- uses -->` is the table of docs/uses.py.
+    the page that shows it. `<!-- uses -->` is the table of docs/uses.py, and `<!-- remaining -->` that of
+    results/remaining.py.
     """
     start = os.path.relpath(folder, "docs")
-    own = {"uses": uses.table, "result": measured.value}
+    own = {"uses": uses.table, "result": measured.value, "remaining": remaining_runs}
     return {**speeds.FIGURES, **own, "page": partial(measured.link, start=start)}
+
+
+def remaining_runs() -> str:
+    """Return a table of the runs that the records lack."""
+    table: str = runpy.run_path("results/remaining.py")["table"]()
+    return table
 
 
 def pictures() -> dict[Path, bytes]:

@@ -5,6 +5,8 @@
   time, by Ctrl-C or SIGTERM; started again, it continues the runs that were stopped.
 * `land` makes the records of finished runs. `make results` fills in the pages from them.
 
+Records have the time of a step: other programs that run meanwhile make it longer.
+
 An entry of the file has a table, its rows and columns (by default all of them), further options of `gyral train`, and
 the hours of one core for an item, a row in a column. An item is done if each of its runs has a record.
 """
@@ -106,8 +108,23 @@ def train(item: Item) -> None:
     print(f"{datetime.now():%H:%M} {ended} {words}", flush=True)
 
 
+def remaining() -> list[Item]:
+    """Return the items that are not done, in their order."""
+    return [item for item in items() if not item.is_done]
+
+
+def table() -> str:
+    """Return a table in Markdown of what remains."""
+    left = remaining()
+    lines = ["| runs | table | items | hours |", "| --- | --- | ---: | ---: |"]
+    for title in dict.fromkeys(item.title for item in left):
+        own = [item for item in left if item.title == title]
+        lines.append(f"| {title} | `sweep={own[0].sweep}` | {len(own)} | {sum(item.hours for item in own):.1f} |")
+    return "\n".join([*lines, f"| all | | {len(left)} | {sum(item.hours for item in left):.0f} |"])
+
+
 def main(command: str = "list", jobs: str = "jobs=1") -> None:
-    left = [item for item in items() if not item.is_done]
+    left = remaining()
     if command == "run":
         os.nice(19)
         os.environ["OMP_NUM_THREADS"] = "1"
@@ -122,9 +139,7 @@ def main(command: str = "list", jobs: str = "jobs=1") -> None:
                 words: list[Any] = [f"sweep={DIRECTORY / sweep}", "all=true", f"records={FOLDER / 'records'}"]
                 subprocess.run([*GYRAL, "report", *words], check=True, stdout=subprocess.DEVNULL)
     else:
-        for title in dict.fromkeys(item.title for item in left):
-            own = [item for item in left if item.title == title]
-            print(f"{len(own):4} items, {sum(item.hours for item in own):6.1f} hours: {title}")
+        print(table())
 
 
 if __name__ == "__main__":
