@@ -118,7 +118,7 @@ def new_task() -> Addition:
 def new_cell() -> Addition:
     """Return the cell of docs/how-to/cell.md, with the example that a docstring has in a checkout."""
     choice, end = block_of("cell.md", "`conf/cell/mgu.yaml`:"), '    """\n\n    def __init__'
-    text, example = block_of("cell.md", "`mgu.py`:"), block_of("cell.md", "ends with its example, which a test runs:")
+    text, example = block_of("cell.md", "`mgu.py`:"), block_of("cell.md", "a test runs:")
     assert text.count(end) == 1
     files = {
         "src/gyral/cells/mgu.py": text.replace(end, f"\n{example}{end}"),

@@ -16,8 +16,8 @@ from tests.helpers.running import ROOT
 
 X, N = 4, 8
 OTHERS = {  # the layers that are left out, with the reasons of docs/how-to/layers.md
-    "RUM(lambd=1)": "The memory is a product of all rotations, which follow from rounded hidden vectors.",
-    **dict.fromkeys(COMPLEX, "PyTorch has no complex numbers of half precision."),
+    "RUM(lambd=1)": "`RUM(lambd=1)`, whose memory is a product of all rotations.",
+    **dict.fromkeys(COMPLEX, "The complex layers have no half precision, as PyTorch has none."),
 }
 OPTIONS: dict[str, dict[str, Any]] = {"SLiCE": {"dt": 0.01}}  # with dt = 1 the state of 4,000 steps overflows
 NAMES = [pytest.param(name, id=name) for name in LAYERS if name not in OTHERS]

@@ -99,10 +99,10 @@ def load(name: str, data_dir: str | Path, exclude: str | None = None) -> Corpus:
         OptionError: the name is unknown; a file does not exist or is not the published file; the corpus has no
             sentences to exclude.
     """
-    check_files(name, data_dir)
-    corpus = TEXT_CORPORA[name]
     if exclude is not None and check_choice("exclude", exclude, (SAMPLE,)) and name != "ptb_word":
         raise OptionError("exclude", exclude, f"must be null for {name}; ptb_word has sentences")
+    check_files(name, data_dir)
+    corpus = TEXT_CORPORA[name]
     folder = Path(data_dir) / corpus.folder
     for file in corpus.files:
         try:
