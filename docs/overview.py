@@ -159,7 +159,7 @@ HEAD = ["cell", "idea", "state size", "among the best on", "time", "recall, %", 
 
 def table(own: list[str]) -> str:
     """Return the overview of the cells of a family as a table in Markdown."""
-    speed = {row["model"]: row["train_ratio"] for row in speeds.measurements() if speeds.is_main(row)}
+    speed = {row["model"]: row["train_ratio"] for row in speeds.measurements() if speeds.is_default(row)}
     lines = []
     for name in own:
         recalled = recall.accuracy(name)
@@ -203,7 +203,7 @@ measured; a dash means that it was not.
 * **among the best on**: the pages of the [results](../results/index.md) on which no other row has a better mean in a
   table or column. Ties count.
 * **time**: of the forward and backward pass on a CPU, divided by that of `torch.nn.GRU` in the same run: less is
-  faster. {speeds.conditions()}, batch × time × hidden size {speeds.MAIN}. [Backends and speed](../speed.md) has other
+  faster. {speeds.conditions()}, batch × time × hidden size {speeds.times(speeds.MAIN)}. [Backends and speed](../speed.md) has other
   sizes, and GPUs.
 * **recall, %**: [associative recall](../results/recall.md#all-cells) with five pairs after 600 steps. A model that
   knows which digits occur, but not where, has 35.8 %.

@@ -11,7 +11,7 @@ from typing import Any
 import recall
 
 RECORDS = Path(__file__).parents[1] / "benchmarks" / "records"
-MAIN = "128 × 53 × 50"  # the size at which one number stands for a cell
+MAIN = "128x53x50"  # the size at which one number stands for a cell
 COLUMNS = {  # keys of a row, with the title of the column and the format
     "forward_ms": ("forward ms", ".2f"),
     "train_ms": ("forward + backward ms", ".2f"),
@@ -48,6 +48,11 @@ def size_of(row: Row) -> str:
     return " × ".join(str(row[key]) for key in ("batch", "time_steps" if "time_steps" in row else "steps", "hidden"))
 
 
+def times(size: str) -> str:
+    """Return a size such as 128x53x50 as text."""
+    return size.replace("x", " × ")
+
+
 def conditions(name: str = "cells") -> str:
     """Return the machine, the version and the commit of the measurements in a file."""
     first = measurements(name)[0]
@@ -78,15 +83,15 @@ def number(value: float | None, form: str) -> str:
     return "–" if value is None else format(value, form)
 
 
-def overview() -> str:
-    """Return the time ratios of the fused paths of all cells at one size, two cells a line."""
-    found = {f"`{row['model']}`": row["train_ratio"] for row in measurements() if is_main(row)}
+def overview(name: str = "cells", size: str = MAIN) -> str:
+    """Return the time ratios of the fused paths of all cells in a file at one size, two cells a line."""
+    found = {f"`{row['model']}`": row["train_ratio"] for row in measurements(name) if is_default(row, size)}
     cells = [[name, number(ratio, ".2f")] for name, ratio in sorted(found.items(), key=lambda item: item[1])]
     half = (len(cells) + 1) // 2
     lines = [[*left, *right] for left, right in zip_longest(cells[:half], cells[half:], fillvalue=["", ""])]
     return (
         "Time of the forward and backward pass, divided by that of `torch.nn.GRU` in the same run, at batch × time ×"
-        f" hidden size {MAIN}: less is faster. {conditions()}.\n\n"
+        f" hidden size {times(size)}: less is faster. {conditions(name)}.\n\n"
         "| cell | time | cell | time |\n| --- | ---: | --- | ---: |\n"
     ) + "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -108,18 +113,14 @@ def of_cell(name: str) -> str:
     )
 
 
-def is_main(row: Row) -> bool:
-    """Return whether a row has the path that runs by default, at the size of MAIN."""
-    return row["backend"] in ("fused", "torch") and size_of(row) == MAIN
+def is_default(row: Row, size: str = MAIN) -> bool:
+    """Return whether a row has the path that runs by default, at a size."""
+    return row["backend"] in ("fused", "torch") and size_of(row).replace(" × ", "x") == size
 
 
-def relative_time(model: str, name: str = "cells", size: str = MAIN.replace(" × ", "x")) -> str:
+def relative_time(model: str, name: str = "cells", size: str = MAIN) -> str:
     """Return the time of the fused path of a model relative to that of torch.nn.GRU, at one size of a file."""
-    (ratio,) = [
-        row["train_ratio"]
-        for row in measurements(name)
-        if row["model"] == model and row["backend"] in ("fused", "torch") and size_of(row).replace(" × ", "x") == size
-    ]
+    (ratio,) = [row["train_ratio"] for row in measurements(name) if row["model"] == model and is_default(row, size)]
     return f"{ratio:.2f}"
 
 
