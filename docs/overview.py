@@ -203,8 +203,8 @@ measured; a dash means that it was not.
 * **among the best on**: the pages of the [results](../results/index.md) on which no other row has a better mean in a
   table or column. Ties count.
 * **time**: of the forward and backward pass on a CPU, divided by that of `torch.nn.GRU` in the same run: less is
-  faster. {speeds.conditions()}, batch × time × hidden size {speeds.times(speeds.MAIN)}. [Backends and speed](../speed.md) has other
-  sizes, and GPUs.
+  faster. {speeds.conditions()}, batch × time × hidden size {speeds.times(speeds.MAIN)}. [Backends and
+  speed](../speed.md) has other sizes, and GPUs.
 * **recall, %**: [associative recall](../results/recall.md#all-cells) with five pairs after 600 steps. A model that
   knows which digits occur, but not where, has 35.8 %.
 * **groups**: how many of the five groups of the [atlas of state tracking](../results/atlas.md) the better variant of

@@ -36,7 +36,7 @@ def test_a_damaged_run_directory_is_named_and_hides_no_other(tmp_path: Path) -> 
             (broken[-1] / name).write_text(text)
     cells, printed = report_of(tmp_path)
     assert cells["GRU"][0] == "25.0"
-    assert "seed 1, 100,000 steps, at the checkpoints" in printed
+    assert "1 of 2 seeds, 100,000 steps, at the checkpoints" in printed
     for directory in broken:
         assert re.search(rf"^{re.escape(str(directory))}: cannot be read: \S", printed, re.MULTILINE), directory
 
@@ -49,7 +49,7 @@ def test_runs_without_provenance_are_named(tmp_path: Path, text: str | None) -> 
         (written / "provenance.json").write_text(text)
     cells, printed = report_of(tmp_path)
     assert cells["GRU"][0] == "25.0"
-    assert "seed 1, 100,000 steps, at the checkpoints" in printed
+    assert "1 of 2 seeds, 100,000 steps, at the checkpoints" in printed
     assert f"{written}: provenance.json cannot be read: no commit or command is known\n" in printed
 
 
