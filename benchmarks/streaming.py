@@ -93,13 +93,13 @@ def steps_of_layer(name: str, inputs: int, units: int, folder: Path) -> tuple[in
     path = folder / f"{name}.onnx"
     deployment.write_onnx(deployed, path)
     session = session_of(path)
-    names = [value.name for value in deployed.inputs[2:]]
-    zeros = [value[:1].numpy() for value in deployed.examples()[2:]]
-    vector, starts = torch.randn(1, 1, inputs), torch.zeros(1, dtype=torch.bool).numpy()
+    names = [value.name for value in deployed.inputs[1:]]
+    initial = [value.initial[None].numpy() for value in deployed.inputs if value.initial is not None]
+    vector = torch.randn(1, 1, inputs)
     given = vector[0].numpy()
 
     def in_onnxruntime(state: Any) -> tuple[Any, Any]:
-        outputs, *after = session.run(None, {"inputs": given, "starts": starts, **dict(zip(names, state, strict=True))})
+        outputs, *after = session.run(None, {"inputs": given, **dict(zip(names, state, strict=True))})
         return outputs, after
 
     layer = getattr(layers, name)(inputs, units).eval()
@@ -110,9 +110,8 @@ def steps_of_layer(name: str, inputs: int, units: int, folder: Path) -> tuple[in
         outputs, state = layer(vector, state)
         return model.head(outputs), state  # type: ignore[misc]
 
-    first = session.run(None, {"inputs": given, "starts": ~starts, **dict(zip(names, zeros, strict=True))})
-    (outputs, state), after = in_python(None), first[1:]
-    found = [(outputs, first[0])]
+    (outputs, state), (given_outputs, after) = in_python(None), in_onnxruntime(initial)
+    found = [(outputs, given_outputs)]
     begun = state, after
     for _ in range(CHECKED):
         (outputs, state), (given_outputs, after) = in_python(state), in_onnxruntime(after)

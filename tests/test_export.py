@@ -35,7 +35,6 @@ def test_a_run_is_exported_and_its_inputs_and_outputs_are_printed(
     assert first == f"{tmp_path}/model{suffix}: 4 bytes, of {run} (step 2)"
     assert values == [
         "  input inputs int64 rows",
-        "  input starts bool rows",
         "  input state_0_hidden float32 rows 8",
         "  input state_0_cell float32 rows 8",
         "  output outputs float32 rows 9",
@@ -57,6 +56,7 @@ def test_bad_input_is_one_line(run: Path, tmp_path: Path, monkeypatch: pytest.Mo
         == f"save={tmp_path}/none/model.onnx: {tmp_path}/none is not a directory"
     )
     assert error(own, "model.pt2", "step=2").startswith("step=2: must be")
+    assert error(own, "model.pt2", "starts=true").startswith("starts=true: needs step=true")
     assert error(own, "model.pt2", "steps=true").startswith("steps: no such option; did you mean step?")
     empty = tmp_path / "empty"
     empty.mkdir()

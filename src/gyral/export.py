@@ -29,6 +29,9 @@ def export(config: DictConfig) -> None:
     if config.save is None:
         raise OptionError("save", "<nothing>", "must be a file, such as model.onnx")
     path, step = path_of(config.save), check_boolean("step", config.step)
+    starts = check_boolean("starts", config.starts)
+    if starts and not step:
+        raise OptionError("starts", "true", "needs step=true: whole sequences begin with the initial state")
     if path.suffix not in SUFFIXES:
         raise OptionError("save", path, f"must end in one of {', '.join(SUFFIXES)}")
     if not path.absolute().parent.is_dir():
@@ -50,7 +53,7 @@ def export(config: DictConfig) -> None:
             SequencesTask.model_inputs,
         ):
             raise deployment.ExportError(f"{type(task).__name__} has further inputs, such as edges, which no file has")
-        deployed = deployment.deploy(task.model, getattr(task, "preprocessing", None), step)
+        deployed = deployment.deploy(task.model, getattr(task, "preprocessing", None), step, starts)
         write = deployment.write_onnx if path.suffix == ".onnx" else deployment.write_package
         write(deployed, path)
     except deployment.ExportError as error:

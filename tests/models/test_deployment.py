@@ -33,9 +33,8 @@ def drawn(model: SequenceModel, steps: int = T) -> Tensor:
 
 
 def first_state(deployed: deployment.Deployed) -> list[Tensor]:
-    """Return zeros for the state of B rows."""
-    values = [value for value in deployed.inputs if value.name.startswith("state_")]
-    return [torch.zeros([B, *value.sizes[1:]], dtype=value.dtype) for value in values]  # type: ignore[list-item]
+    """Return the initial state of B rows."""
+    return [value.initial.expand(B, *value.initial.shape) for value in deployed.inputs if value.initial is not None]
 
 
 @pytest.mark.parametrize(
@@ -51,13 +50,14 @@ def test_steps_with_their_state_are_the_whole_sequence_and_begin_anew_at_a_start
     inputs, deployed = drawn(model), deployment.deploy(model, step=True)
     further = [torch.ones(B, dtype=torch.bool)] if "write" in {value.name for value in deployed.inputs} else []
     state, found = first_state(deployed), []
-    for step in (*inputs.unbind(1), inputs[:, 0]):
-        starts = torch.full((B,), not found or len(found) == T)
-        outputs, *state = deployed.module(step, starts, *further, *state)
+    for step in inputs.unbind(1):
+        outputs, *state = deployed.module(step, *further, *state)
         found.append(outputs)
     whole, _ = model(inputs)
     torch.testing.assert_close(found[T - 1], whole if model.readout is not None else whole[:, -1])
-    torch.testing.assert_close(found[T], found[0])
+    with_starts = deployment.deploy(model, step=True, starts=True)
+    anew, *_ = with_starts.module(inputs[:, 0], torch.ones(B, dtype=torch.bool), *further, *state)
+    torch.testing.assert_close(anew, found[0])
     assert [value.name for value in deployed.outputs[1:]] == [f"next_{v.name}" for v in deployed.inputs[-len(state) :]]
     assert [tuple(leaf.shape[1:]) for leaf in state] == [value.sizes[1:] for value in deployed.outputs[1:]]
     assert (B, *deployed.outputs[0].sizes[1:]) == tuple(outputs.shape)
@@ -93,13 +93,25 @@ def test_what_cannot_run_step_by_step_is_refused(model: nn.Module, reason: str) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [False, True])
-def test_onnxruntime_agrees_for_any_number_of_rows_and_steps(step: bool, tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    model = make(tokens=True, num_layers=2)
+@pytest.mark.parametrize(
+    ("cell", "step", "replaced"),
+    [
+        (gyral.LSTMCell, False, set()),
+        (gyral.LSTMCell, True, set()),
+        (gyral.RUMCell, True, {"Reciprocal"}),
+        (gyral.MambaCell, True, {"Greater", "Where"}),
+    ],
+    ids=["sequences", "LSTM", "RUM", "Mamba"],
+)
+def test_onnxruntime_agrees_for_any_number_of_rows_and_steps(
+    cell: Any, step: bool, replaced: set[str], tmp_path: Path
+) -> None:
+    onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    model = make(cell, tokens=True, num_layers=2)
     deployed = deployment.deploy(model, step=step)
     deployment.write_onnx(deployed, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    assert not replaced & {node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node}
     inputs = drawn(model)
     expected = model(inputs)[0].detach()
     assert [each.name for each in session.get_inputs()] == [value.name for value in deployed.inputs]
@@ -108,12 +120,22 @@ def test_onnxruntime_agrees_for_any_number_of_rows_and_steps(step: bool, tmp_pat
         found = torch.from_numpy(session.run(None, {"inputs": inputs.numpy()})[0])
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
         return
-    names = [value.name for value in deployed.inputs[2:]]
+    names = [value.name for value in deployed.inputs[1:]]
     state: list[Any] = [leaf.numpy() for leaf in first_state(deployed)]
     for time, tokens in enumerate(inputs.unbind(1)):
-        given = {"inputs": tokens.numpy(), "starts": np.full(B, time == 0), **dict(zip(names, state, strict=True))}
+        given = {"inputs": tokens.numpy(), **dict(zip(names, state, strict=True))}
         found, *state = session.run(None, given)
         torch.testing.assert_close(torch.from_numpy(found), expected[:, time], rtol=0, atol=1e-5)
+
+
+def test_metadata_have_one_number_of_equal_ones_and_else_all_of_an_initial_state() -> None:
+    def numbers(cell: Any) -> dict[str, str]:
+        values = deployment.deploy(make(cell), step=True).inputs
+        return {value.name: value.initial_numbers() for value in values if value.initial is not None}
+
+    assert numbers(gyral.LSTMCell) == {"state_0_hidden": "0.0", "state_0_cell": "0.0"}
+    memory = numbers(partial(gyral.RUMCell, lambd=1.0))["state_0_memory"]
+    assert memory == " ".join(map(str, torch.eye(N).flatten().tolist()))
 
 
 @pytest.mark.slow

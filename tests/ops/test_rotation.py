@@ -120,6 +120,21 @@ def test_exact_opposites_turn_in_the_documented_plane(size: int, dtype: torch.dt
 
 
 @for_each("dtype", DTYPES)
+def test_two_reflections_are_the_same_rotation(dtype: torch.dtype) -> None:
+    rows, size = 16, 7
+    x = torch.randn(rows, size, dtype=dtype)
+    for angle in (*ANGLES, math.pi):
+        a, b = (vector.to(dtype) for vector in at_angle(*random_plane(rows, size), angle))
+        a, b = a.clone(), -2 * a if angle == math.pi else b.clone()
+        a[0] = b[1] = 0.0
+        a[2], b[2] = 0.0, 0.0
+        source = rotation.direction(a)
+        reflected = rotation.apply_by_reflections(source, b, rotation.perpendicular(source.unit), x)
+        condition = 1 + (0 if angle == math.pi else 1 / (math.pi - angle))
+        assert relative_error(reflected, rotation.rotate(a, b, x)) <= 16 * torch.finfo(dtype).eps * condition, angle
+
+
+@for_each("dtype", DTYPES)
 @for_each("zero", ["a", "b", "both"])
 @for_each("tiny", [0.0, 1e-30])
 def test_zero_vectors_give_the_identity(zero: str, tiny: float, dtype: torch.dtype) -> None:

@@ -109,7 +109,8 @@ class ConvolutionCell(DeclaredCell):
         head = head_of_channel(self.hidden_size, self.heads, values.device)
         weights = self.weights(scores, constants).index_select(-2, head)  # (…, N, K)
         output = (weights.mT * window).sum(dim=1)  # constant weights are transposed once in an exported program
-        return output, self.State(values, window[:, 1:-1])
+        _, earlier, _ = window.split((1, self.kernel_size - 2, 1), dim=1)  # a slice takes an exported step longer
+        return output, self.State(values, earlier)
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
         """Return the reason why the kernels of this device do not run; other devices have a loop over the window."""

@@ -109,6 +109,8 @@ class SLSTMCell(ConvolvedCell):
 
     def finish(self, hidden: Tensor) -> Tensor:
         """Return the normalized outputs (…, N)."""
+        if self.heads == 1:
+            return F.layer_norm(hidden, (self.hidden_size,), 1 + self.weight_norm, eps=EPSILON)
         normal = F.layer_norm(hidden.unflatten(-1, (self.heads, -1)), (self.hidden_size // self.heads,), eps=EPSILON)
         return normal.flatten(-2) * (1 + self.weight_norm)
 

@@ -42,11 +42,13 @@ class Value(NamedTuple):
         name: its name.
         dtype: its type.
         sizes: its sizes; those that are free are "rows" and "steps".
+        initial: what a tensor of the state has in each row before the first step; None for others.
     """
 
     name: str
     dtype: torch.dtype
     sizes: tuple[int | str, ...]
+    initial: Tensor | None = None
 
     def __str__(self) -> str:
         return " ".join(map(str, (self.name, str(self.dtype).removeprefix("torch."), *self.sizes)))
@@ -54,6 +56,12 @@ class Value(NamedTuple):
     def example(self) -> Tensor:
         """Return zeros of this type, with the sizes of the example."""
         return torch.zeros([EXAMPLE[size] if isinstance(size, str) else size for size in self.sizes], dtype=self.dtype)
+
+    def initial_numbers(self) -> str:
+        """Return the numbers of `initial` in their order, separated by spaces; one if all are equal."""
+        assert self.initial is not None
+        numbers = (self.initial.int() if self.dtype == torch.bool else self.initial).flatten().tolist()
+        return " ".join(map(str, numbers[:1] if len(set(numbers)) == 1 else numbers))
 
 
 class Deployed(NamedTuple):
@@ -117,21 +125,25 @@ class Step(_Function):
         count = len(self.names)
         given = dict(zip(self.names, arguments, strict=False))
         recurrent = self.model.recurrent
-        structure = tree_flatten(recurrent.init_state(1))[1]
-        before = recurrent.reset_state(tree_unflatten(list(arguments[count:]), structure), given.pop("starts"))
+        before = tree_unflatten(list(arguments[count:]), tree_flatten(recurrent.init_state(1))[1])
+        if "starts" in given:
+            before = recurrent.reset_state(before, given["starts"])
         outputs, after = self.model.step(self.of_model(given), before)
         return (outputs, *tree_flatten(after)[0])
 
 
-def deploy(model: nn.Module, preprocessing: nn.Module | None = None, step: bool = False) -> Deployed:
+def deploy(
+    model: nn.Module, preprocessing: nn.Module | None = None, step: bool = False, starts: bool = False
+) -> Deployed:
     """Return a model as a function of plain tensors.
 
     Args:
         model: a trained model on the CPU.
         preprocessing: a module through which real inputs pass before the model, with its attribute `input_size`.
-        step: whether the function computes one step with its state. Its inputs are then those of the step, `starts`,
-            (B,) bool, and the tensors of the state; its outputs are those of the step and the next state. Where
-            `starts` is True, the state of the row counts as the initial one, whatever is given.
+        step: whether the function computes one step with its state. Its inputs are then those of the step and the
+            tensors of the state; its outputs are those of the step and the next state.
+        starts: whether a step has the further input `starts`, (B,) bool. Where it is True, the state of the row counts
+            as the initial one, whatever is given. Without it, the caller gives the initial state.
 
     Raises:
         ExportError: the model is not of sequences, or cannot run step by step.
@@ -153,25 +165,25 @@ def deploy(model: nn.Module, preprocessing: nn.Module | None = None, step: bool 
     else:
         size = model.input_size if preprocessing is None else int(preprocessing.input_size)  # type: ignore[arg-type]
         inputs = [Value("inputs", parameter.dtype, (ROWS, *times, size))]
-    if step:
+    if step and starts:
         inputs.append(Value("starts", torch.bool, (ROWS,)))
-    elif readout is not None or recurrent.bidirectional:  # other outputs do not depend on what follows
+    if not step and (readout is not None or recurrent.bidirectional):  # other outputs do not depend on what follows
         inputs.append(Value("lengths", torch.int64, (ROWS,)))
     if any(issubclass(MaskedInputs, cell.input_types) for cell in recurrent.cells):  # type: ignore[arg-type]
         inputs.append(Value("write", torch.bool, (ROWS, *times)))
     module = (Step if step else Sequences)(model, preprocessing)
     module.names = tuple(value.name for value in inputs)
     state = [
-        Value("_".join(("state", *map(_key, path))), leaf.dtype, (ROWS, *leaf.shape[1:]))
+        Value("_".join(("state", *map(_key, path))), leaf.dtype, (ROWS, *leaf.shape[1:]), leaf[0].detach())
         for path, leaf in (tree_flatten_with_path(recurrent.init_state(1))[0] if step else ())
     ]
     outputs = Value("outputs", parameter.dtype, (ROWS, *(() if readout is not None else times), _output_size(model)))
-    following = (value._replace(name=f"next_{value.name}") for value in state)
+    following = (value._replace(name=f"next_{value.name}", initial=None) for value in state)
     return Deployed(module.requires_grad_(False), (*inputs, *state), (outputs, *following))
 
 
 def write_onnx(deployed: Deployed, path: Path) -> None:
-    """Write a model as ONNX.
+    """Write a model as ONNX. Its metadata has the initial numbers of each tensor of the state, under its name.
 
     Raises:
         ExportError: ONNX has no operator for a part of the model.
@@ -189,11 +201,19 @@ def write_onnx(deployed: Deployed, path: Path) -> None:
         assert program is not None
         for node in program.model.graph.all_nodes():
             node.metadata_props.clear()  # the lines of code that each node is from, most of the file
+        from gyral.models.onnx_rules import simplify  # which needs onnxscript
+
+        simplify(program.model)
+        initial = {value.name: value.initial_numbers() for value in deployed.inputs if value.initial is not None}
+        program.model.metadata_props.update(initial)
         replace_when_written(path, lambda temporary: program.save(str(temporary)))
 
 
 def write_package(deployed: Deployed, path: Path) -> None:
-    """Compile a model by Ahead-of-time Inductor and write the package. Its metadata has all inputs and outputs.
+    """Compile a model by Ahead-of-time Inductor and write the package.
+
+    Its metadata has all inputs and outputs, as `input_0` and so on, and the initial numbers of a tensor of the state,
+    such as `initial_1` for `input_1`.
 
     Raises:
         ExportError: the compiler of torch does not support a part of the model, or there is no C++ compiler.
@@ -203,6 +223,9 @@ def write_package(deployed: Deployed, path: Path) -> None:
         for kind, group in (("input", deployed.inputs), ("output", deployed.outputs))
         for index, value in enumerate(group)
     }
+    for index, value in enumerate(deployed.inputs):
+        if value.initial is not None:
+            values[f"initial_{index}"] = value.initial_numbers()
     with _reasons("Ahead-of-time Inductor"):
         program = trace(deployed)
 

@@ -53,10 +53,9 @@ def direction(vector: Tensor, where: Tensor | None = None) -> Direction:
     # multiply by the reciprocal, and mask at shape (…, 1): a division or a mask over (…, N) takes several times as long
     with torch.no_grad():
         squared = dot(vector, vector)
-        nonzero = (squared > torch.finfo(vector.dtype).tiny) & (squared < torch.inf)
-        if where is not None:
-            nonzero = nonzero & where
-        inverse = torch.where(nonzero, squared, torch.inf).rsqrt()
+        is_normal = squared > torch.finfo(vector.dtype).tiny
+        squared = torch.where(is_normal if where is None else is_normal & where, squared, torch.inf)
+        nonzero, inverse = squared < torch.inf, squared.rsqrt()
     scaled = vector * inverse
     if is_exporting_to_onnx():  # which has no derivatives
         return Direction(scaled, nonzero)
@@ -106,6 +105,23 @@ def apply(rotation: Plane, x: Tensor) -> Tensor:
     along_u, along_r = dot(rotation.u, x), dot(rotation.r, x)
     rotated = torch.addcmul(x, rotation.r, along_u - rotation.kappa * along_r)
     return torch.addcmul(rotated, rotation.u, -rotation.versine * along_u - along_r).to(dtype)
+
+
+def apply_by_reflections(source: Direction, goal: Tensor, fallback: Tensor, x: Tensor) -> Tensor:
+    """Return the same as `apply` with the rotation of `plane`, in fewer operators and without derivatives.
+
+    A rotation from u to v is the reflection that changes the sign of u, and after it the one that changes the sign of
+    the bisector u + v. If one of the directions is zero, both reflections are the same one, or none.
+    """
+    u, v = source.unit, direction(goal, where=source.nonzero).unit
+    bisector = u + v
+    squared = dot(bisector, bisector)
+    is_small = squared < (8 * torch.finfo(u.dtype).eps) ** 2
+    bisector = torch.where(is_small & source.nonzero, fallback, bisector)
+    squared = torch.where(is_small, 1.0, squared)
+    dtype, x = x.dtype, x.to(u.dtype)
+    x = x - 2 * dot(u, x) * u
+    return (x - 2 * dot(bisector, x) / squared * bisector).to(dtype)
 
 
 def factors(rotation: Plane) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from gyral.ops import rotation
 from gyral.ops.autograd import outside_autocast
+from gyral.ops.compiler import is_exporting_to_onnx
 from gyral.ops.dropout import zoneout
 from gyral.ops.scan import scan
 from gyral.ops.sequences import split_keep
@@ -49,7 +50,10 @@ def associate(
         ε̃ + R_t h_{t−1} (B, N), R_t = (R_{t−1})^λ Rotation(ε̃, τ) or None, and the cosine (B, 1) of the angle.
     """
     plane = rotation.plane(embedded.axis, target, embedded.fallback)
-    rotated = rotation.apply(plane, hidden)
+    if memory is None and is_exporting_to_onnx():  # an exported step leaves out the plane, which nothing reads
+        rotated = rotation.apply_by_reflections(embedded.axis, target, embedded.fallback, hidden)
+    else:
+        rotated = rotation.apply(plane, hidden)
     if memory is not None:
         # outside autocast: the memory is the product of all rotations so far, whose rounding errors add up
         with outside_autocast(memory.device):
