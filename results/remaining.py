@@ -116,11 +116,11 @@ def remaining() -> list[Item]:
 def table() -> str:
     """Return a table in Markdown of what remains."""
     left = remaining()
-    lines = ["| runs | table | items | hours |", "| --- | --- | ---: | ---: |"]
+    lines = ["| runs | items | hours |", "| --- | ---: | ---: |"]
     for title in dict.fromkeys(item.title for item in left):
         own = [item for item in left if item.title == title]
-        lines.append(f"| {title} | `sweep={own[0].sweep}` | {len(own)} | {sum(item.hours for item in own):.1f} |")
-    return "\n".join([*lines, f"| all | | {len(left)} | {sum(item.hours for item in left):.0f} |"])
+        lines.append(f"| {title} | {len(own)} | {sum(item.hours for item in own):.1f} |")
+    return "\n".join([*lines, f"| all | {len(left)} | {sum(item.hours for item in left):.0f} |"])
 
 
 def main(command: str = "list", jobs: str = "jobs=1") -> None:
