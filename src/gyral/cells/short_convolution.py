@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gyral.cells.base import DeclaredCell, State
-from gyral.ops.convolution import window
+from gyral.ops.convolution import window as last_window
 from gyral.ops.short_convolution import short_convolution
 
 
@@ -53,7 +53,8 @@ class ConvolvedCell(DeclaredCell):
         sums = (inside * self.weight_conv.T).sum(1)
         outputs = F.silu(sums if self.bias_conv is None else sums + self.bias_conv)
         parts = (outputs,) if len(self.parts) == 1 else outputs.split(self.parts, dim=-1)
-        return parts, state._replace(window=inside[:, 1:])
+        _, window = inside.split((1, self.kernel_size - 1), dim=1)  # a slice takes an exported step longer
+        return parts, state._replace(window=window)
 
     def convolve(
         self, values: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
@@ -63,4 +64,4 @@ class ConvolvedCell(DeclaredCell):
             return self.activate_without_convolution(values).split(self.parts, dim=-1), state
         weights = {"weight": self.weight_conv, "bias": self.bias_conv, "sizes": self.parts}
         parts = short_convolution(values, history=state.window, lengths=lengths, starts=starts, **weights)
-        return parts, state._replace(window=window(values, state.window, lengths, starts))
+        return parts, state._replace(window=last_window(values, state.window, lengths, starts))
