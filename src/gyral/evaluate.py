@@ -17,8 +17,9 @@ from gyral.config import offers
 from gyral.config.plain import plain_values
 from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
+from gyral.core.inputs import check_exists
 from gyral.core.measures import printed
-from gyral.runs.directory import Run, load_run, places_of_data, with_data_at
+from gyral.runs.directory import Run, choose_checkpoint, load_run, places_of_data, with_data_at
 from gyral.runs.evaluation_report import EvaluationReport, Request, output_file
 from gyral.runs.names import model_name
 from gyral.runs.summary import print_metrics
@@ -51,9 +52,12 @@ def evaluate(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, f
     if data is None and "task.data" in moved and run.has_other_content("task.data", moved["task.data"]):
         data = moved.pop("task.data")
     run = with_data_at(run, moved)
+    if given is not None:  # before PyTorch is imported
+        choose_checkpoint(run.directory, config.checkpoint)
+        check_exists("data", "" if data is None else str(data))
 
     from gyral import applications
-    from gyral.training import build, checkpoints, loop
+    from gyral.training import build, loop
 
     offered = applications.offers("evaluations", build.task_class(run))
     its_task = f"run={config.run}: its task, {run.config.task._target_},"
@@ -77,7 +81,7 @@ def evaluate(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, f
         path = output_file(config.save)
 
     trainer = build.build_trainer(build.single_process(run.config), run.directory, callbacks=[])
-    checkpoint = checkpoints.choose_checkpoint(run.directory, config.checkpoint)
+    checkpoint = choose_checkpoint(run.directory, config.checkpoint)
     metrics = loop.evaluate(trainer, task, split, checkpoint)
     print_metrics(f"{checkpoint} (step {step})", metrics, task.measures)
     write_metrics(path, title, split, metrics, task)

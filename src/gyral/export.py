@@ -17,7 +17,7 @@ from gyral.core.checks import check_boolean
 from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
 from gyral.core.inputs import path_of
-from gyral.runs.directory import Run, load_run
+from gyral.runs.directory import Run, choose_checkpoint, load_run
 
 SUFFIXES = (".onnx", ".pt2")
 
@@ -39,6 +39,7 @@ def export(config: DictConfig) -> None:
     if path.suffix == ".onnx":
         import_extra("onnxscript", f"save={path}", "onnx")
     run = load_run(Path(config.run), config.trust)
+    choose_checkpoint(run.directory, config.checkpoint)  # before PyTorch is imported
 
     from gyral.models import deployment
     from gyral.models.sequence import SequenceModel

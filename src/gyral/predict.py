@@ -14,7 +14,9 @@ from omegaconf import DictConfig
 
 from gyral.config import offers
 from gyral.core.errors import OptionError
-from gyral.runs.directory import load_run, places_of_data, with_data_at
+from gyral.core.inputs import check_exists
+from gyral.generation import tables
+from gyral.runs.directory import choose_checkpoint, load_run, places_of_data, with_data_at
 
 log = logging.getLogger(__name__)
 OWN = ("run", "data", "save", "checkpoint", "trust")
@@ -31,8 +33,11 @@ def predict(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, fl
         raise OptionError("run", "<nothing>", "must be a run directory")
     moved = places_of_data(given or {})
     run = with_data_at(load_run(Path(config.run), config.trust), moved)
+    path = tables.output_table(config.save)
+    if given is not None:  # before PyTorch is imported
+        choose_checkpoint(run.directory, config.checkpoint)
+        check_exists("data", "" if config.data is None else str(config.data))
 
-    from gyral.generation import tables
     from gyral.generation.output import write
     from gyral.runs.summary import print_metrics
     from gyral.training import build
@@ -50,7 +55,6 @@ def predict(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, fl
             raise OptionError(name, value, f"no such option; allowed: {', '.join(OWN)}")
     if config.data is None:
         raise OptionError("data", "<nothing>", "must be a file with inputs")
-    path = tables.output_table(config.save)
     tables.check_place(path, config.data)
 
     task, step = build.load_for_inputs(run, config.checkpoint)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from gyral.config import command_line, signatures
 from gyral.config.overrides import plain
@@ -22,7 +22,7 @@ from gyral.core.memory import limited_memory
 from gyral.core.progress import line
 from gyral.core.ranks import launched
 from gyral.core.signals import Interrupted, stop
-from gyral.runs.directory import CONFIG, DONE, Run, find_checkpoint, read_results
+from gyral.runs.directory import CONFIG, DONE, Run, checkpoint_of_weights, find_checkpoint, read_results
 from gyral.runs.opening import open_run, record_run
 from gyral.runs.summary import needed_trust, print_next_commands, print_results, relative_path
 
@@ -43,15 +43,17 @@ def train(config: DictConfig) -> float:
     """Train one configuration in its run directory, and return the monitored metric, for searches."""
     check_launcher()
     hydra = HydraConfig.get()
-    if config.resume is None:  # with what a resumed run does not use
-        signatures.check_given(config, hydra.overrides.task)
-        check_files(config.task)
     generates = predicts = False
     with launched_processes(config) as group:
         if group is not None and group.rank > 0:
             return join(config, group)["monitor"]  # process 0 writes the records
         with open_run(config) as run:
             if run.results is None:
+                if config.resume is None:  # with what a resumed run does not use
+                    from gyral.config.instantiation import check_values  # now: --help does not need it
+
+                    check_values(config, hydra.overrides.task)
+                    check_files(config.task)
                 shown = "progress_bar" in (run.config.callbacks or {})
                 with continuing(run) as run, line.show("loading PyTorch") if shown else nullcontext():
                     task = fit_and_test(run, group)
@@ -101,19 +103,21 @@ def check_launcher() -> None:
 
 
 def check_files(task: DictConfig | None) -> None:
-    """Check that the files of a task exist, as far as the modules of its data can say so: they have `check_files`.
+    """Check that the files of a task's data exist, before PyTorch is imported.
 
-    It is done before PyTorch is imported. Its arguments are options of the function that makes the data.
+    Data that a function `load` makes are checked by a function `check_load` in the same module, if there is one, which
+    takes some of the options.
 
     Raises:
         OptionError: a file does not exist.
     """
     sections = {} if task is None else {name: node for name, node in task.items() if isinstance(node, DictConfig)}
     for name, node in sections.items():
-        check = f"{str(node.get('_target_')).rpartition('.')[0]}.check_files"
-        if (options := signatures.options_of(check)) and {*options} <= {*node}:  # else it is for another function
+        module, _, function = str(node.get("_target_")).rpartition(".")
+        if options := signatures.options_of(check := f"{module}.check_{function}"):
+            values: Any = OmegaConf.to_container(node, resolve=True)
             try:
-                find_object(check)(**{option: node[option] for option in options})
+                find_object(check)(**{option: values[option] for option in options if option in values})
             except OptionError as error:
                 raise OptionError(f"task.{name!s}.{error.option}", error.value, error.reason) from None
 
@@ -144,6 +148,8 @@ def fit_and_test(run: Run, group: "Group | None" = None) -> "Task":
         run: the run.
         group: the processes that a launcher has started for it, if it has.
     """
+    if run.checkpoint is None and run.config.weights is not None:
+        checkpoint_of_weights(run.config.weights)  # first: the next line takes seconds
     from gyral.training import build, checkpoints, loggers, loop
 
     environment = None

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import csv
 import functools
+import importlib.metadata
 import io
 import logging
 import logging.config
@@ -27,7 +28,6 @@ from hydra.core.plugins import Plugins
 from hydra.core.singleton import Singleton
 from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
-from lightning_fabric.utilities import registry
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.basecontainer import BaseContainer
 
@@ -333,7 +333,7 @@ def as_a_process(arguments: list[str]) -> Iterator[tuple[io.StringIO, io.StringI
         torch.use_deterministic_algorithms(False)
 
 
-find_entry_points = functools.cache(registry.entry_points)
+find_entry_points = functools.cache(importlib.metadata.entry_points)
 handle_loggers = logging.config._handle_existing_loggers  # type: ignore[attr-defined]
 
 
@@ -354,7 +354,8 @@ def invoke(*arguments: str, entry: str = "train", plot: bool = False) -> Outcome
     words = [f"src/{entry}.py", *map(str, arguments)]
     plots = contextlib.nullcontext() if plot else without_plots()
     with as_a_process(words) as (out, err), plots, each_once(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "entry_points", find_entry_points)  # reads the metadata of all packages
+        # Lightning's reads the metadata of all packages
+        patch.setattr("lightning_fabric.utilities.registry.entry_points", find_entry_points)
         patch.setattr(logging.config, "_handle_existing_loggers", handle_loggers_at_once)
         sets_mode = r".*hydra\.mode|(sweep|experiment)=" if entry == "train" else r".*hydra\.mode"
         if not any(re.match(sets_mode, word) for word in words):

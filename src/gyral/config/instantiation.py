@@ -10,27 +10,34 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from inspect import Parameter
+from pathlib import Path
 from typing import Any, get_args
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
 from gyral.config.errors import allocation, place_in_own_code
 from gyral.config.plain import WITH_TEXTS, map_texts, walk
 from gyral.config.roles import OTHERS, REQUIRED, SECTIONS
+from gyral.config.signatures import annotations_of, type_of
 from gyral.config.trust import GROUPS, find_object, known_names
+from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError, one_line, suggest_name
-from gyral.core.inputs import path_of
+from gyral.core.inputs import check_exists, path_of
 from gyral.core.memory import is_out_of_memory
+from gyral.core.options import checks_of, kinds_of
 from gyral.core.signatures import is_open, parameters_of
 
 FACTORIES = ("optimizer", "scheduler", "model.cell")  # sections of objects that are made later, with more arguments
 SPECIAL = ("_target_", "_partial_", "_recursive_", "_convert_")  # keys of Hydra in addition to `_args_`
+MAX_THREADS = 1024  # the system refuses some tens of thousands, and ends the process
+MAX_STEPS = 10**12
+MISSING = object()  # in place of the value of an option that a configuration does not have
 DOTTED = "must be the dotted name of a class or function"
 
 
@@ -167,11 +174,11 @@ def check_section(node: DictConfig | dict[Any, Any], key: str) -> Any:
     if "_target_" not in values:
         return values
     known = parameters_of(_find_target(values["_target_"], f"{key}._target_"))
-    parameters, is_complete = known or {}, known is not None and not is_open(known)
+    parameters = known or {}
     for name in [name for name in values if not str(name).startswith("_")]:
         option, value = f"{key}.{name}", values[name]
         hint = parameters[name].annotation if name in parameters else Parameter.empty
-        if is_complete and name not in parameters:
+        if name not in parameters and known is not None and not is_open(known):
             guess = suggest_name(str(name), list(parameters))
             raise OptionError(option, value, f"no such option; {guess}allowed: {', '.join(parameters) or 'none'}")
         if isinstance(value, float) and not math.isfinite(value):
@@ -184,10 +191,7 @@ def check_section(node: DictConfig | dict[Any, Any], key: str) -> Any:
         except PydanticUserError:
             continue  # not a type of plain values
         except ValidationError as error:
-            first = error.errors()[0]
-            reason = re.sub(r"^(Input|String) should|^Value error, must", "must", first["msg"])
-            is_of_item = any(isinstance(part, int) for part in first["loc"])
-            raise OptionError(option, value, reason if is_of_item else _with_null(reason, hint)) from None
+            raise _refusal(option, value, hint, error) from None
     return values
 
 
@@ -240,3 +244,100 @@ def _find_section(config: DictConfig, key: str, error: OptionError) -> str:
             if not (isinstance(found, DictConfig) and "_target_" in found):  # `cell` is a section, or an option in one
                 owners[where] = str(found) == str(error.value)
     return max(owners, key=owners.__getitem__, default=key)
+
+
+def check_values(config: DictConfig, overrides: Sequence[str]) -> None:
+    """Check the values of given options as far as that is possible without PyTorch.
+
+    Args:
+        config: the configuration.
+        overrides: the words of the command line.
+
+    Raises:
+        OptionError: a value of the wrong type or out of its range, or a path of a file that does not exist.
+    """
+    check_process(config)
+    if isinstance(config.trainer, DictConfig):
+        check_trainer(config)
+    check_given(config, overrides)
+    if isinstance(config.optimizer, DictConfig) and any("optimizer." in word for word in overrides):
+        check_rate(config)
+
+
+def check_process(config: DictConfig) -> None:
+    """Raise `OptionError` if the seed, the number of threads or `deterministic` is not allowed."""
+    check_integer("seed", config.seed, minimum=0, maximum=2**32 - 1)
+    if config.threads is not None:
+        check_integer("threads", config.threads, maximum=MAX_THREADS)
+    check_boolean("deterministic", config.deterministic)
+
+
+def check_rate(config: DictConfig) -> None:
+    """Raise `OptionError` if the learning rate is not allowed."""
+    if config.optimizer.get("lr") is not None:
+        check_real("optimizer.lr", config.optimizer.lr, minimum=0)
+
+
+def check_trainer(config: DictConfig) -> int:
+    """Check the numbers and names among the options of the trainer; return the number of batches of a step.
+
+    Raises:
+        OptionError: one is not allowed.
+    """
+    for key in ("max_steps", "val_check_interval", "log_every_n_steps"):
+        check_integer(f"trainer.{key}", config.trainer.get(key), maximum=MAX_STEPS)
+    if config.trainer.get("gradient_clip_val") is not None:
+        check_real("trainer.gradient_clip_val", config.trainer.gradient_clip_val, minimum=0)
+    if "strategy" in config.trainer:
+        check_choice("trainer.strategy", config.trainer.strategy, ("auto", "ddp"))
+    if "accumulate_grad_batches" not in config.trainer:
+        return 1
+    return check_integer("trainer.accumulate_grad_batches", config.trainer.accumulate_grad_batches)
+
+
+def check_given(config: DictConfig, overrides: Sequence[str]) -> None:
+    """Check the values of given options by the types and ranges in annotations. Their classes are not imported.
+
+    Args:
+        config: the configuration.
+        overrides: the words of the command line.
+
+    Raises:
+        OptionError: see `check_values`.
+    """
+    sections: dict[str, dict[str, str]] = {}
+    for word in overrides:
+        key = word.lstrip("+~").partition("=")[0]
+        section, _, name = key.rpartition(".")
+        if section not in sections:
+            node = OmegaConf.select(config, section) if section else None
+            target = node.get("_target_") if isinstance(node, DictConfig) else None
+            sections[section] = annotations_of(target) if isinstance(target, str) else {}
+        annotation = sections[section].get(name)
+        value = OmegaConf.select(config, key, default=MISSING) if annotation else MISSING
+        if not annotation or value is MISSING or type(value).__name__ in (annotation, "DictConfig"):
+            continue
+        hint = type_of(annotation)
+        value = OmegaConf.to_container(value) if isinstance(value, ListConfig) else value
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(hint, config={"arbitrary_types_allowed": True})
+            adapter.validate_python(value, strict=isinstance(value, bool | str))
+            for check in () if value is None else checks_of(hint)[1]:
+                if check is not check_boolean:  # 1 is true where the constructor does not refuse it
+                    check(key, value)
+        except PydanticUserError:
+            continue  # not a type of plain values
+        except ValidationError as error:
+            raise _refusal(key, value, hint, error) from None
+        except OptionError as error:
+            raise OptionError(key, value, _with_null(error.reason, hint)) from None
+        if isinstance(value, str) and Path in kinds_of(hint):
+            check_exists(key, value)
+
+
+def _refusal(option: str, value: Any, hint: Any, error: ValidationError) -> OptionError:
+    """Return the error of an option whose value is of a wrong type."""
+    first = error.errors()[0]
+    reason = re.sub(r"^(Input|String) should|^Value error, must", "must", first["msg"])
+    is_of_item = any(isinstance(part, int) for part in first["loc"])
+    return OptionError(option, value, reason if is_of_item else _with_null(reason, hint))

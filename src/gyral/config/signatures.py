@@ -1,32 +1,28 @@
 """The options of a class or function, from its text: those of its constructor, or the annotated attributes of a class
-that derives from `gyral.core.options.Options`. Nothing of these is imported or executed."""
+that derives from `gyral.core.options.Options`. Nothing of these is imported or executed, but for
+annotations that consist of the names in `TYPES`."""
 
 import ast
-import os
 import re
-from collections.abc import Sequence
+import typing
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple
 
-from omegaconf import DictConfig, OmegaConf
-
-from gyral.core.errors import OptionError, UserError
-from gyral.core.inputs import find_fault, path_of
+from gyral.core import options
+from gyral.core.errors import UserError
 
 PACKAGE = Path(__file__).parents[1]
 OPTIONS = "gyral.core.options.Options"
 NO_LITERAL = object()  # in place of a default that is missing, or that the text does not show
-# what pydantic says of a text for a number or boolean, also of the types in `gyral.core.options`
-WRONG_TEXTS = {
-    **dict.fromkeys(("int", "PositiveInt", "NonNegativeInt"), "a valid integer"),
-    **dict.fromkeys(("float", "FiniteFloat", "PositiveFloat", "Probability"), "a valid number"),
-    "bool": "a valid boolean",
-}
-TEXT = {"str", "Path", "None"}  # the parts of the annotation of an option whose value is a text or a path
+# the names of which annotations of options consist; no value on the command line is a tensor
+BUILTIN_TYPES = {each.__name__: each for each in (bool, int, float, str, list, tuple, dict)}
+TYPES = vars(typing) | vars(options) | {"Path": Path, "Tensor": type("Tensor", (), {})}
 
 Definition = ast.ClassDef | ast.FunctionDef
 
@@ -66,42 +62,36 @@ def takes_text(target: str, argument: str) -> bool | None:
     found = _arguments(target).get(argument)
     if found is None or not found.annotation:
         return None
-    parts = {part.strip(" '\"") for part in found.annotation.split("|")}
-    return parts <= TEXT and parts != {"None"}
+    kinds = options.kinds_of(type_of(found.annotation))
+    return kinds.keys() <= {str, Path, NoneType} and kinds.keys() != {NoneType}
 
 
-def check_given(config: DictConfig, overrides: Sequence[str]) -> None:
-    """Check the values on the command line that are texts, before anything that takes time is imported.
-
-    Other values, and types that are not written out, are checked when the configuration is instantiated.
+def annotations_of(target: str) -> dict[str, str]:
+    """Return the texts of the annotations of the arguments of a class or function, also of an installed package.
 
     Args:
-        config: the configuration.
-        overrides: the words of the command line.
-
-    Raises:
-        OptionError: a text for a number or a boolean, or a path of a file that does not exist.
+        target: dotted name of the class or function.
     """
-    for key in (word.lstrip("+").partition("=")[0] for word in overrides):
-        section, _, name = key.rpartition(".")
-        value = OmegaConf.select(config, key) if section and not section.startswith("~") else None
-        if isinstance(value, str):
-            target = OmegaConf.select(config, section).get("_target_")
-            argument = _arguments(target).get(name) if isinstance(target, str) else None
-            if argument is not None and (fault := _fault(value, argument.annotation)):
-                raise OptionError(key, value, fault)
+    if (found := _definition(target, installed=True)) is None:
+        return {}
+    node, module = found
+    if "site-packages" in str(module.file):  # its base classes are not read
+        constructors = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+        return {name: one.annotation for each in constructors for name, one in _of_signature(each.args).items()}
+    return {name: one.annotation for name, one in _read(node, module)[0].items()}
 
 
-def _fault(value: str, annotation: str) -> str | None:
-    """Return what is wrong with the text of an option whose type is annotated, or None."""
-    kinds = [part.strip(" '\"") for part in annotation.split("|")]
-    null = "null or " if "None" in kinds else ""
-    if set(kinds) <= {"None", *WRONG_TEXTS}:
-        return f"must be {null}{WRONG_TEXTS[kinds[0]]}"
-    looks_like_path = "/" in value and not re.search(r"[:*?\[]", value)
-    if "Path" in kinds and looks_like_path and not os.path.lexists(path := path_of(value)):
-        return find_fault(path)
-    return None
+@cache
+def type_of(annotation: str) -> Any:
+    """Return the type that an annotation stands for, with its range if that is written out.
+
+    It is `Any` if the annotation consists of other names than `TYPES`.
+    """
+    for text in (annotation, re.sub(r"Annotated\[(\w+), .*\]", r"\1", annotation)):
+        with suppress(NameError, TypeError, SyntaxError, AttributeError, ValueError):
+            found = eval(text, {"__builtins__": BUILTIN_TYPES}, TYPES)
+            return Any if isinstance(found, str) else found
+    return Any
 
 
 def small_options(target: str) -> dict[str, Any]:
@@ -186,7 +176,7 @@ def _read(node: Definition, module: _Module) -> tuple[dict[str, Argument], bool]
     if not declared:
         return next(filter(None, (arguments for arguments, _ in bases)), {}), False
     inherited = {name: each for arguments in reversed(declared) for name, each in arguments.items()}
-    own = {name: _argument(*each) for name, each in attributes.items() if each[1] or name in inherited}
+    own = _arguments_of((name, *each) for name, each in attributes.items() if each[1] or name in inherited)
     own |= {name: each._replace(annotation=inherited[name][1]) for name, each in own.items() if not each.annotation}
     # those of a class stand before those of its base classes, as in `gyral.core.options`
     return {name: own[name] for name in own if name not in inherited} | inherited | own, True
@@ -197,24 +187,28 @@ def _of_signature(arguments: ast.arguments) -> dict[str, Argument]:
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults = [*(len(positional) - len(arguments.defaults)) * [None], *arguments.defaults, *arguments.kw_defaults]
     each = zip((*positional, *arguments.kwonlyargs), defaults, strict=True)
-    return {argument.arg: _argument(default, argument.annotation) for argument, default in each}
+    return _arguments_of((argument.arg, default, argument.annotation) for argument, default in each)
 
 
-def _argument(default: ast.expr | None, annotation: ast.expr | None) -> Argument:
-    value: Any = NO_LITERAL
-    if isinstance(default, ast.Call):  # such as `derived(default=None)` of `gyral.core.options`
-        default = next((each.value for each in default.keywords if each.arg == "default"), None)
-    if default is not None:
-        with suppress(ValueError):
-            value = ast.literal_eval(default)
-    text = "" if annotation is None else re.sub(r"Annotated\[(\w+), .*\]", r"\1", ast.unparse(annotation))
-    return Argument(list(value) if isinstance(value, tuple) else value, text)
+def _arguments_of(written: Iterable[tuple[str, ast.expr | None, ast.expr | None]]) -> dict[str, Argument]:
+    """Return arguments by their names, from their names, defaults and annotations in the text."""
+    found = {}
+    for name, default, annotation in written:
+        value: Any = NO_LITERAL
+        if isinstance(default, ast.Call):  # such as `derived(default=None)` of `gyral.core.options`
+            default = next((each.value for each in default.keywords if each.arg == "default"), None)
+        if default is not None:
+            with suppress(ValueError):
+                value = ast.literal_eval(default)
+        text = "" if annotation is None else ast.unparse(annotation)
+        found[name] = Argument(list(value) if isinstance(value, tuple) else value, text)
+    return found
 
 
-def _definition(target: str) -> tuple[Definition, _Module] | None:
+def _definition(target: str, installed: bool = False) -> tuple[Definition, _Module] | None:
     """Return the definition of a class or function and its module, None if neither Gyral nor the user has it."""
     seen: set[str] = set()
-    while target not in seen and (module := _module(target.rpartition(".")[0])) is not None:
+    while target not in seen and (module := _module(target.rpartition(".")[0], installed)) is not None:
         seen.add(target)
         name = target.rpartition(".")[2]
         if (meaning := module.meanings.get(name, target)) == target:
@@ -231,14 +225,14 @@ def _bases_of(node: Definition, module: _Module) -> list[str]:
     return [base for base in found if base != module.meanings[node.name]]  # one of the same name, defined elsewhere
 
 
-def _module(name: str) -> _Module | None:
-    """Return the text of a module of Gyral or of one that no package installs, without importing it; None of others."""
+def _module(name: str, installed: bool = False) -> _Module | None:
+    """Return the text of a module without importing it; None of one in a package that is installed, unless asked."""
     package, *inner = name.split(".")
     if package == PACKAGE.name:
         path = PACKAGE.joinpath(*inner)
     else:
         found = PathFinder.find_spec(package)
-        if found is None or found.origin is None or "site-packages" in found.origin:
+        if found is None or found.origin is None or (not installed and "site-packages" in found.origin):
             return None
         path = Path(found.origin).parent.joinpath(*inner) if inner else Path(found.origin)
     for file in (path, path.with_suffix(".py"), path / "__init__.py"):

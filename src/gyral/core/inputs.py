@@ -179,6 +179,16 @@ def find_fault(path: Path) -> str | None:
     return None if stat.S_ISREG(mode) else f"is {KINDS.get(stat.S_IFMT(mode), 'something else')}, and must be a file"
 
 
+def check_exists(option: str, value: str) -> None:
+    """Raise the error of `open_input` for a text that looks like the path of a file, with a /, where nothing exists.
+
+    A text with one of `:*?[` may be an address, a pattern, or a path with a slice.
+    """
+    looks_like_path = "/" in value and not set(":*?[") & set(value)
+    if looks_like_path and not os.path.lexists(path := path_of(value)):
+        raise OptionError(option, value, find_fault(path) or "does not exist")
+
+
 def _at(path: Path, value: Any) -> str:
     """Return the beginning of a reason: the path, unless it is the value."""
     return "" if str(path) == str(value) else f"{path}: "

@@ -52,6 +52,7 @@ class OneOf:
         return partial(check_choice, choices=tuple(self.choices))
 
 
+RANGES = (Range, Increasing, OneOf)
 PositiveInt = Annotated[int, Range(1)]
 NonNegativeInt = Annotated[int, Range(0)]
 PositiveFloat = Annotated[float, Range(above=0)]
@@ -103,7 +104,7 @@ class Options:
         cls.__options__ = {one.name: one for one in found}
         cls.__positional__ = [one.name for one in found if one.kind is one.POSITIONAL_OR_KEYWORD]
         cls.__defaults__ = {one.name: one.default for one in found if one.default is not one.empty}
-        checks |= {name: _checks_of(one.annotation) for name, one in own.items()}
+        checks |= {name: checks_of(one.annotation) for name, one in own.items()}
         cls.__checks__ = {one.name: checks[one.name] for one in found}
         constructor = next(owner for owner in cls.__mro__ if "__init__" in vars(owner))
         cls.__signature__ = _OfClass(Signature(found) if constructor is Options else None)
@@ -154,11 +155,11 @@ def declares_options(target: Any) -> bool:
     return getattr(target, "__init__", None) is Options.__init__
 
 
+@dataclass
 class _OfClass:
     """The value of an attribute that a class has and its instances do not have: calling them is something else."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
     def __get__(self, instance: object, owner: type) -> Any:
         if instance is None:
@@ -176,10 +177,10 @@ def kinds_of(annotation: Any) -> dict[Any, tuple[Any, ...]]:
 
 
 @cache  # most options share a few annotations
-def _checks_of(annotation: Any) -> tuple[bool, Sequence[Check]]:
+def checks_of(annotation: Any) -> tuple[bool, Sequence[Check]]:
     """Return whether an annotation allows None, and the checks of other values."""
-    kinds = kinds_of(annotation)
-    checks = [each.check(kind) for kind, ranges in kinds.items() for each in ranges]
+    kinds = {annotation: ()} if isinstance(annotation, type) else kinds_of(annotation)
+    checks = [each.check(kind) for kind, ranges in kinds.items() for each in ranges if isinstance(each, RANGES)]
     if bool in kinds and kinds.keys() <= {bool, NoneType}:
         checks.append(check_boolean)
     return NoneType in kinds, checks

@@ -19,11 +19,11 @@ def parameters_of(function: Any) -> dict[str, Parameter] | None:
     data: Any = getattr(function, "data_class", None)
     parameters = dict(data.__options__) if declares_options(data) else {} if data is None else _signature(data) or {}
     for owner in owners:
-        own = dict(list((_signature(vars(owner)["__init__"]) or {}).items())[1:])  # without self
-        if owner is Options:
-            own = dict(function.__options__)
+        declares = owner is Options
+        signature_of = {} if declares else _signature(vars(owner)["__init__"]) or {}
+        own = dict(function.__options__) if declares else dict([*signature_of.items()][1:])  # without self
         parameters |= own | parameters
-        if not is_open(own):
+        if declares or not is_open(own):
             return {name: each for name, each in parameters.items() if each.kind is not Parameter.VAR_KEYWORD}
     return parameters
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,7 +11,9 @@ from gyral.core.extras import import_extra
 from gyral.core.files import csv_line, replace_when_written, to_json
 from gyral.core.inputs import path_of
 from gyral.runs.evaluation_report import output_file
-from gyral.tasks.predicted import Table
+
+if TYPE_CHECKING:
+    from gyral.tasks.predicted import Table  # later: it imports PyTorch
 
 SUFFIXES = (".csv", ".parquet", ".jsonl", ".json")
 
@@ -29,7 +31,7 @@ def output_table(save: str | None) -> Path | None:
     return path
 
 
-def write_tables(tables: Iterable[Table], path: Path) -> None:
+def write_tables(tables: "Iterable[Table]", path: Path) -> None:
     """Write tables with the same columns as one file in the form that its suffix says, completely or not at all.
 
     Raises:
@@ -48,7 +50,7 @@ def write_tables(tables: Iterable[Table], path: Path) -> None:
     replace_when_written(path, write)
 
 
-def csv_lines(tables: Iterable[Table]) -> Iterator[str]:
+def csv_lines(tables: "Iterable[Table]") -> Iterator[str]:
     """Yield the lines of CSV of tables with the same columns, that of their names first."""
     for number, table in enumerate(tables):
         if number == 0:
@@ -56,13 +58,13 @@ def csv_lines(tables: Iterable[Table]) -> Iterator[str]:
         yield from map(csv_line, _rows(table))
 
 
-def json_lines(tables: Iterable[Table]) -> Iterator[str]:
+def json_lines(tables: "Iterable[Table]") -> Iterator[str]:
     """Yield the rows of tables as lines of JSON."""
     for table in tables:
         yield from (f"{to_json(dict(zip(table, row, strict=True)))}\n" for row in _rows(table))
 
 
-def _json_array(tables: Iterable[Table]) -> Iterator[str]:
+def _json_array(tables: "Iterable[Table]") -> Iterator[str]:
     separator = "[\n"
     for line in json_lines(tables):
         yield f"{separator}{line.rstrip()}"
@@ -70,7 +72,7 @@ def _json_array(tables: Iterable[Table]) -> Iterator[str]:
     yield "\n]\n"
 
 
-def _write_parquet(tables: Iterable[Table], path: Path) -> None:
+def _write_parquet(tables: "Iterable[Table]", path: Path) -> None:
     import pyarrow
     from pyarrow import parquet
 
@@ -90,7 +92,7 @@ def _values(column: Sequence[Any] | np.ndarray) -> Sequence[Any] | np.ndarray:
     return list(column) if isinstance(column, range) else column
 
 
-def _rows(table: Table) -> Iterator[tuple[Any, ...]]:
+def _rows(table: "Table") -> Iterator[tuple[Any, ...]]:
     """Return the rows of a table as Python's numbers and texts; an empty cell is an empty text."""
     return zip(*map(_plain, table.values()), strict=True)
 

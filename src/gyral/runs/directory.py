@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from gyral.config.plain import as_config, plain_values
 from gyral.config.resolvers import data_dir
 from gyral.config.trust import check_names
+from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError, UserError
 from gyral.core.files import to_json, write_atomically
 from gyral.core.inputs import find_fault
@@ -234,6 +235,38 @@ def find_checkpoint(directory: Path) -> Path | None:
     """
     exists = any((directory / name).is_file() for name in (LAST_CHECKPOINT, PREVIOUS_CHECKPOINT))
     return directory / LAST_CHECKPOINT if exists else None
+
+
+def choose_checkpoint(run_directory: Path, name: str, option: str = "run") -> Path:
+    """Return the path of a run's "best" or "last" checkpoint; the last one if there is no best one.
+
+    Args:
+        run_directory: the run directory.
+        name: "best" or "last".
+        option: the option that gives the directory, for errors.
+
+    Raises:
+        UserError: another name, or the run has no checkpoint.
+    """
+    check_choice("checkpoint", name, ("best", "last"))
+    candidates = [LAST_CHECKPOINT] if name == "last" else [BEST_CHECKPOINT, LAST_CHECKPOINT]
+    for candidate in candidates:
+        if (run_directory / candidate).is_file():
+            return run_directory / candidate
+    if not run_directory.is_dir():
+        raise OptionError(option, run_directory, "must be a run directory")
+    raise OptionError(option, run_directory, "has no checkpoint; it was stopped before its first one")
+
+
+def checkpoint_of_weights(weights: Any) -> Path:
+    """Return the path of the checkpoint with which a new run starts, by the option `weights`, a run directory.
+
+    Raises:
+        OptionError: the value is not a run directory, or the run has no checkpoint.
+    """
+    if not isinstance(weights, str):
+        raise OptionError("weights", weights, "must be a run directory")
+    return choose_checkpoint(Path(weights), "best", "weights")
 
 
 def read_results(directory: Path) -> dict[str, Any]:

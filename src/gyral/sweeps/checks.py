@@ -10,6 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gyral.config.errors import describe
 from gyral.config.groups import choices
+from gyral.config.instantiation import check_values
 from gyral.config.overrides import parse
 from gyral.config.roles import PROCESS, key_of, role_of
 from gyral.core.errors import UserError
@@ -51,6 +52,7 @@ def wrong_values(
         for section in _options(own):
             known.setdefault((section, *_choices_of(own, section)), (own, config))
     seen = set()
+    distinct: list[tuple[str, Sequence[str], DictConfig, Sequence[str]]] = []
     for job in jobs:
         for section, words in _options(job).items():
             chosen = (section, *_choices_of(job, section))
@@ -60,12 +62,19 @@ def wrong_values(
             if chosen not in known:
                 known[chosen] = job, compose(job)
             other, config = known[chosen]
+            distinct.append((section, words, config, [word for word in words if word not in other]))
+
+    def errors(refuse: Callable[[DictConfig, str, Sequence[str]], None]) -> Iterator[UserError]:
+        for section, words, config, others in distinct:
             try:
-                check(_changed(config, [word for word in words if word not in other]), section)
+                refuse(_changed(config, others), section, words)
             except UserError as error:
                 yield error
             except OmegaConfBaseException:  # an interpolation that has no value is left to the job
                 continue
+
+    found = [*errors(lambda config, _, words: check_values(config, words))]
+    yield from found or errors(lambda config, section, _: check(config, section))  # which imports PyTorch
 
 
 def refuse_values(errors: Iterator[UserError]) -> None:

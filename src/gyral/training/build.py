@@ -18,19 +18,27 @@ from torch.optim import Optimizer
 
 from gyral.cells.contract import check_cell
 from gyral.config.groups import choices, load_choice, target_of
-from gyral.config.instantiation import check_config, check_section, check_sections, located, make
+from gyral.config.instantiation import (
+    check_config,
+    check_process,
+    check_rate,
+    check_section,
+    check_sections,
+    check_trainer,
+    located,
+    make,
+)
 from gyral.config.trust import find_object
-from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
+from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError, UserError
 from gyral.core.memory import release_freed_memory, retain_freed_memory
 from gyral.core.options import declares_options
-from gyral.runs.directory import Run, load_run, with_data_at
+from gyral.runs.directory import Run, choose_checkpoint, load_run, with_data_at
 from gyral.tasks.base import SequenceTask, Task
 from gyral.tasks.optimization import GroupedOptimizer, OptimizerFactory
 from gyral.training import compat
 from gyral.training.checkpoints import (
     SafeCheckpointIO,
-    choose_checkpoint,
     load_checkpoint,
     load_weights,
     read_saved_config,
@@ -40,8 +48,6 @@ from gyral.training.checkpoints import (
 from gyral.training.ddp.strategy import ClusterEnvironment
 from gyral.training.restoring import guard_restoring
 
-MAX_THREADS = 1024  # the system refuses some tens of thousands, and ends the process
-MAX_STEPS = 10**12
 INPUT_SIZE = 1  # of a cell whose options are checked without its inputs
 
 
@@ -51,7 +57,7 @@ def configure_process(config: DictConfig) -> None:
     Raises:
         OptionError: the seed, the number of threads or `deterministic` is not allowed.
     """
-    _check_process(config)
+    check_process(config)
     retain_freed_memory()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -61,14 +67,6 @@ def configure_process(config: DictConfig) -> None:
         torch.use_deterministic_algorithms(config.deterministic)
     seed_everything(config.seed, workers=True, verbose=False)
     compat.silence_lightning()
-
-
-def _check_process(config: DictConfig) -> None:
-    """Raise `OptionError` if the seed, the number of threads or `deterministic` is not allowed."""
-    check_integer("seed", config.seed, minimum=0, maximum=2**32 - 1)
-    if config.threads is not None:
-        check_integer("threads", config.threads, maximum=MAX_THREADS)
-    check_boolean("deterministic", config.deterministic)
 
 
 @contextmanager
@@ -135,7 +133,8 @@ def check_options(config: DictConfig, section: str) -> None:
         _make_optimization(config)
     elif section == "trainer":
         check_section(config.trainer, "trainer")
-        _check_trainer(config)
+        check_trainer(config)
+        _check_accelerator(config)
     elif section == "callbacks":
         build_callbacks(config)
     elif section == "task":
@@ -145,7 +144,7 @@ def check_options(config: DictConfig, section: str) -> None:
         check_section(config.model, "model")
         _check_cell(config)
     else:
-        _check_process(config)
+        check_process(config)
 
 
 def _check_data(config: DictConfig) -> None:
@@ -179,8 +178,7 @@ def _make_optimization(config: DictConfig) -> tuple[OptimizerFactory, Any]:
     factory = make(section, "optimizer")
     if isinstance(kind := getattr(factory, "func", None), type):
         compat.skip_compiler(kind)
-    if section.optimizer.get("lr") is not None:
-        check_real("optimizer.lr", section.optimizer.lr, minimum=0)
+    check_rate(config)
     with located(config, "optimizer"):
         trial = factory([torch.nn.Parameter(torch.zeros(1))]) if callable(factory) else factory
     _check_made(trial, Optimizer, config, "optimizer")
@@ -305,7 +303,8 @@ def build_trainer(
         reason = "start the same command on each node, by srun or torchrun, or with the environment variables NODE_RANK"
         raise OptionError("trainer.num_nodes", nodes, f"{reason} (0, 1, …), MASTER_ADDR and MASTER_PORT (of node 0)")
     environment = environment or ClusterEnvironment()
-    batches = _check_trainer(config)
+    batches = check_trainer(config)
+    _check_accelerator(config)
     if callbacks is None:
         callbacks = build_callbacks(config)
     for callback in callbacks:
@@ -340,21 +339,6 @@ def build_trainer(
         reason = f"must be a multiple of {trainer.world_size}, the number of processes that share each batch"
         raise OptionError("task.batch_size", config.task.batch_size, reason)
     return trainer
-
-
-def _check_trainer(config: DictConfig) -> int:
-    """Check the numbers and names among the options of the trainer; return the number of batches of a step.
-
-    Raises:
-        OptionError: one is not allowed.
-    """
-    for key in ("max_steps", "val_check_interval", "log_every_n_steps"):
-        check_integer(f"trainer.{key}", config.trainer.get(key), maximum=MAX_STEPS)
-    if config.trainer.get("gradient_clip_val") is not None:
-        check_real("trainer.gradient_clip_val", config.trainer.gradient_clip_val, minimum=0)
-    _check_accelerator(config.trainer.get("accelerator", "auto"))
-    check_choice("trainer.strategy", config.trainer.get("strategy", "auto"), ("auto", "ddp"))
-    return check_integer("trainer.accumulate_grad_batches", config.trainer.get("accumulate_grad_batches", 1))
 
 
 def single_process(config: DictConfig) -> DictConfig:
@@ -447,12 +431,13 @@ def _load_task(config: DictConfig, path: Path, **arguments: Any) -> tuple[Task, 
     return task.to(trainer.strategy.root_device).eval(), step
 
 
-def _check_accelerator(chosen: Any) -> None:
+def _check_accelerator(config: DictConfig) -> None:
     """Check that the accelerator is known and that this machine has one.
 
     Raises:
         OptionError: it is not.
     """
+    chosen = config.trainer.get("accelerator", "auto")
     known = sorted(AcceleratorRegistry.available_accelerators())
     check_choice("trainer.accelerator", chosen, ("auto", "gpu", *known))
     names = {"auto": ("cpu",), "gpu": ("cuda", "mps")}.get(chosen, (chosen,))

@@ -26,7 +26,6 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
 from gyral.config.plain import as_config
-from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError, UserError, one_line
 from gyral.core.files import replace_when_written
 from gyral.core.forms import FormError, check_form, check_number
@@ -40,6 +39,7 @@ from gyral.runs.directory import (
     PREVIOUS_CHECKPOINT,
     Run,
     check_saved_config,
+    checkpoint_of_weights,
     load_run,
     saved_values,
 )
@@ -349,9 +349,7 @@ def load_weights(task: Task, weights: Any) -> None:
     Raises:
         UserError: the value is not a run directory; the run has no checkpoint, or one of another model.
     """
-    if not isinstance(weights, str):
-        raise OptionError("weights", weights, "must be a run directory")
-    path = choose_checkpoint(Path(weights), "best", "weights")
+    path = checkpoint_of_weights(weights)
     checkpoint = load_checkpoint(path)
     with named_contents(path):
         task.check_checkpoint(checkpoint)
@@ -364,24 +362,3 @@ def load_weights(task: Task, weights: Any) -> None:
     with named_contents(path):
         _check_weights(task, checkpoint)
     log.info("Training starts from the weights of %s (step %d)", path, checkpoint["global_step"])
-
-
-def choose_checkpoint(run_directory: Path, name: str, option: str = "run") -> Path:
-    """Return the path of a run's "best" or "last" checkpoint; the last one if there is no best one.
-
-    Args:
-        run_directory: the run directory.
-        name: "best" or "last".
-        option: the option that gives the directory, for errors.
-
-    Raises:
-        UserError: another name, or the run has no checkpoint.
-    """
-    check_choice("checkpoint", name, ("best", "last"))
-    candidates = [LAST_CHECKPOINT] if name == "last" else [BEST_CHECKPOINT, LAST_CHECKPOINT]
-    for candidate in candidates:
-        if (run_directory / candidate).is_file():
-            return run_directory / candidate
-    if not run_directory.is_dir():
-        raise OptionError(option, run_directory, "must be a run directory")
-    raise OptionError(option, run_directory, "has no checkpoint; it was stopped before its first one")

@@ -21,10 +21,9 @@ from gyral.core.errors import OptionError, UserError, one_line, printable
 from gyral.core.files import csv_line, named_in_errors, replace_when_written
 from gyral.core.side_outputs import SideOutput, within
 from gyral.core.signatures import parameters_of
-from gyral.runs.directory import METRICS, Run
+from gyral.runs.directory import METRICS, Run, choose_checkpoint
 from gyral.runs.metrics_file import read_rows
 from gyral.tasks.base import Task
-from gyral.training.checkpoints import choose_checkpoint
 
 
 def _check_project(name: str) -> str:

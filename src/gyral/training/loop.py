@@ -7,11 +7,10 @@ import torch
 from pytorch_lightning import Trainer
 
 from gyral.core.measures import SPLITS
-from gyral.runs.directory import LAST_CHECKPOINT, Run
+from gyral.runs.directory import LAST_CHECKPOINT, Run, choose_checkpoint
 from gyral.tasks.base import Task
 from gyral.training.callbacks.checkpoints import Checkpoints
 from gyral.training.callbacks.statistics import Statistics, count_parameters, peak_memory
-from gyral.training.checkpoints import choose_checkpoint
 
 
 def describe(trainer: Trainer, task: Task) -> str:

@@ -101,7 +101,7 @@ def load(name: str, data_dir: str | Path, exclude: str | None = None) -> Corpus:
     """
     if exclude is not None and check_choice("exclude", exclude, (SAMPLE,)) and name != "ptb_word":
         raise OptionError("exclude", exclude, f"must be null for {name}; ptb_word has sentences")
-    check_files(name, data_dir)
+    check_load(name, data_dir)
     corpus = TEXT_CORPORA[name]
     folder = Path(data_dir) / corpus.folder
     for file in corpus.files:
@@ -125,7 +125,7 @@ def load(name: str, data_dir: str | Path, exclude: str | None = None) -> Corpus:
     return _load_or_build(name, identity, data_dir, build, ("name", name))
 
 
-def check_files(name: str, data_dir: str | Path) -> None:
+def check_load(name: str, data_dir: str | Path) -> None:
     """Check that the files of a corpus exist, which `gyral train` does before it imports PyTorch.
 
     Args:

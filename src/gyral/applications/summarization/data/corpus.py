@@ -10,6 +10,8 @@ This module does not import torch, because many worker processes import it.
 import hashlib
 import itertools
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +36,7 @@ SIZE = 50_000  # vocabulary size
 # File names and folders of the versions of the CNN / Daily Mail corpus, relative to its data folder.
 NAMES = ("{}.jsonl", "{}.csv", "{}.bin", "{}_*.bin", "all_{}.txt")
 FOLDERS = (".", "chunked", "finished_files", "finished_files/chunked", "url_lists")
+NAMES_OF_SPLITS = {"train": ("train",), "val": ("val", "validation"), "test": ("test",)}
 # The start of the validation split and of the test split. Results on this excerpt are not comparable to published ones.
 EXCERPT = ("validation_first1000.jsonl[:900]", "validation_first1000.jsonl[900:]", "test_first500.jsonl")
 
@@ -107,19 +110,34 @@ def load_cnn_dailymail(
     Raises:
         OptionError: `part` is not one of these; the files do not exist; as `load`.
     """
-    folder = Path(data_dir) / "cnn_dailymail"
-    if check_choice("part", part, ("full", "excerpt")) == "excerpt":
-        train, val, test = (str(folder / name) for name in EXCERPT)
-        name = "cnn_dailymail_excerpt"
-    else:
-        train, val, test = (_find(folder, *names) for names in (("train",), ("val", "validation"), ("test",)))
-        name = "cnn_dailymail"
+    name = "cnn_dailymail_excerpt" if part == "excerpt" else "cnn_dailymail"
+    with _of_data_dir(data_dir):
+        return load(data_dir, **_paths(part, data_dir), size=size, name=name, processes=processes)
+
+
+def check_load_cnn_dailymail(part: str, data_dir: str | Path) -> None:
+    """Raise the errors of `load_cnn_dailymail` about files, which `gyral train` does before it imports PyTorch."""
+    with _of_data_dir(data_dir):
+        check_load(**_paths(part, data_dir))
+
+
+@contextmanager
+def _of_data_dir(data_dir: str | Path) -> Iterator[None]:
+    """Turn errors about the files of a split into errors about the data folder, the option of this task."""
     try:
-        return load(data_dir, train=train, val=val, test=test, size=size, name=name, processes=processes)
+        yield
     except OptionError as error:
         if error.option not in SPLITS:
             raise
-        raise OptionError("data_dir", data_dir, f"{error.value}: {error.reason}") from None  # the option of this task
+        raise OptionError("data_dir", data_dir, f"{error.value}: {error.reason}") from None
+
+
+def _paths(part: str, data_dir: str | Path) -> dict[str, str]:
+    """Return the path of each split of the CNN / Daily Mail corpus."""
+    folder = Path(data_dir) / "cnn_dailymail"
+    if check_choice("part", part, ("full", "excerpt")) == "excerpt":
+        return {split: str(folder / name) for split, name in zip(SPLITS, EXCERPT, strict=True)}
+    return {split: _find(folder, *names) for split, names in NAMES_OF_SPLITS.items()}
 
 
 def _find(folder: Path, *splits: str) -> str:
@@ -182,6 +200,19 @@ def load(
     for split, report in corpus.encoded.reports.items():
         log.info("%s, %s: %s", name, split, report)
     return corpus
+
+
+def check_load(
+    train: str | Path | None,
+    val: str | Path | None,
+    test: str | Path | None,
+    mode: str = "s2s",
+    source: str | None = None,
+    target: str | None = None,
+) -> None:
+    """Raise the errors of `load` about files, which `gyral train` does before it imports PyTorch."""
+    for split, path in zip(SPLITS, (train, val, test), strict=True):
+        _source(split, path, mode, source, target)
 
 
 def encode(examples: list[RawExample], form: str, mode: str, fields: Fields) -> Part:

@@ -151,6 +151,12 @@ def load(
     return corpus
 
 
+def check_load(train: Any, val: Any, test: Any, source: int | str = 0, target: int | str = 1) -> None:
+    """Raise the errors of `load` about files, which `gyral train` does before it imports PyTorch."""
+    for split, path in zip(SPLITS, (train, val, test), strict=True):
+        PairSource(path, source, target, split)
+
+
 def _prepare(sources: Mapping[str, PairSource], size: int, kind: str, writer: Writer) -> None:
     model = _learn(sources["train"], size, kind)
     writer.append("subwords", model)
