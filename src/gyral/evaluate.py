@@ -19,7 +19,7 @@ from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.inputs import check_exists
 from gyral.core.measures import printed
-from gyral.runs.directory import Run, choose_checkpoint, load_run, places_of_data, with_data_at
+from gyral.runs.directory import CHECKPOINTS, Run, choose_checkpoint, load_run, places_of_data, with_data_at
 from gyral.runs.evaluation_report import EvaluationReport, Request, output_file
 from gyral.runs.names import model_name
 from gyral.runs.summary import print_metrics
@@ -53,7 +53,7 @@ def evaluate(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, f
         data = moved.pop("task.data")
     run = with_data_at(run, moved)
     if given is not None:  # before PyTorch is imported
-        choose_checkpoint(run.directory, config.checkpoint)
+        check_choice("checkpoint", config.checkpoint, CHECKPOINTS)
         check_exists("data", "" if data is None else str(data))
 
     from gyral import applications

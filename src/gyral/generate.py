@@ -12,8 +12,9 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from gyral.config import offers
+from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
-from gyral.runs.directory import choose_checkpoint, load_run, places_of_data, with_data_at
+from gyral.runs.directory import CHECKPOINTS, load_run, places_of_data, with_data_at
 
 log = logging.getLogger(__name__)
 OWN = ("run", "checkpoint", "trust")  # the other options are those that the task of the run offers
@@ -32,7 +33,7 @@ def generate(config: DictConfig, given: Mapping[str, str] | None) -> None:
     given = given and {key: value for key, value in given.items() if key not in moved}
     run = with_data_at(load_run(Path(config.run), config.trust), moved)
     if given is not None:
-        choose_checkpoint(run.directory, config.checkpoint)  # before PyTorch is imported
+        check_choice("checkpoint", config.checkpoint, CHECKPOINTS)  # before PyTorch is imported
 
     from gyral import applications
     from gyral.generation.output import write

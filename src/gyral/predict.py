@@ -13,10 +13,11 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from gyral.config import offers
+from gyral.core.checks import check_choice
 from gyral.core.errors import OptionError
 from gyral.core.inputs import check_exists
 from gyral.generation import tables
-from gyral.runs.directory import choose_checkpoint, load_run, places_of_data, with_data_at
+from gyral.runs.directory import CHECKPOINTS, load_run, places_of_data, with_data_at
 
 log = logging.getLogger(__name__)
 OWN = ("run", "data", "save", "checkpoint", "trust")
@@ -35,7 +36,7 @@ def predict(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, fl
     run = with_data_at(load_run(Path(config.run), config.trust), moved)
     path = tables.output_table(config.save)
     if given is not None:  # before PyTorch is imported
-        choose_checkpoint(run.directory, config.checkpoint)
+        check_choice("checkpoint", config.checkpoint, CHECKPOINTS)
         check_exists("data", "" if config.data is None else str(config.data))
 
     from gyral.generation.output import write

@@ -35,6 +35,7 @@ DONE, FAILED = "DONE", "FAILED"
 COUNTS = ("parameters", "steps")
 RESULTS = ("test/loss", "test/baseline", *COUNTS)  # that every report needs; scores depend on the task
 LAST_CHECKPOINT, BEST_CHECKPOINT = "checkpoints/last.ckpt", "checkpoints/best.ckpt"
+CHECKPOINTS = ("best", "last")  # values of the option checkpoint
 PREVIOUS_CHECKPOINT = "checkpoints/previous.ckpt"  # the last one before the last
 WANDB = "wandb"
 BUDGET = "trainer.max_steps"
@@ -248,7 +249,7 @@ def choose_checkpoint(run_directory: Path, name: str, option: str = "run") -> Pa
     Raises:
         UserError: another name, or the run has no checkpoint.
     """
-    check_choice("checkpoint", name, ("best", "last"))
+    check_choice("checkpoint", name, CHECKPOINTS)
     candidates = [LAST_CHECKPOINT] if name == "last" else [BEST_CHECKPOINT, LAST_CHECKPOINT]
     for candidate in candidates:
         if (run_directory / candidate).is_file():
