@@ -35,7 +35,7 @@ def masks(steps: int, rows: int) -> tuple[Tensor, Tensor]:
 def program_of(layer: Any, with_masks: bool = False) -> torch.export.ExportedProgram:
     """Return a program that was exported with 3 steps and 2 rows."""
     steps, rows = Dim("T", min=1), Dim("B", min=1)
-    state = layer.init_state(2)
+    state = tree_map(torch.detach, layer.init_state(2))
     arguments: tuple[Any, ...] = (drawn(3, 2), state)
     shapes: tuple[Any, ...] = ({0: steps, 1: rows}, tree_map(lambda _: {1: rows}, state))
     if with_masks:

@@ -58,6 +58,6 @@ KERNELS = Kernels(
     results={"outputs": like("v"), "final": like("s0")},
     kept={"kept": lambda a: before_chunks(a.s0, a.v.shape[0], CHUNK, *a.s0.shape)},
     states={"s0": "final"},
-    gradients={"weight": lambda a: a.weight.new_empty(len(a.s0), *a.weight.shape)},
+    gradients={"weight": lambda a: a.weight.new_empty(a.s0.shape[0], *a.weight.shape)},
 )
 m2rnn = Operator(naive.m2rnn, {"cpu": KERNELS}, shapes=shapes, products=products)

@@ -60,7 +60,7 @@ KERNELS = Kernels(
     kept={
         "read": like("r"),
         "erased": like("r"),
-        "kept": lambda a: before_chunks(a.s0, len(a.r), CHUNK, *a.s0.shape[:3], kept_row(a)),
+        "kept": lambda a: before_chunks(a.s0, a.r.shape[0], CHUNK, *a.s0.shape[:3], kept_row(a)),
     },
     states={"s0": "final"},
     gradients={
