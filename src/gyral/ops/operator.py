@@ -243,7 +243,8 @@ class Operator:
         *given: Value,
     ) -> list[Tensor]:
         found = self._run_backward(gradients, results, saved, needs, given)
-        return [tensor for tensor, needed in zip(found, needs, strict=True) if needed]  # type: ignore[misc]
+        # compilers read them by the strides of `_fake_backward`
+        return [tensor.contiguous() for tensor, needed in zip(found, needs, strict=True) if needed]  # type: ignore[union-attr]
 
     def _run_backward(
         self,
