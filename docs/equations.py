@@ -153,7 +153,7 @@ def _letters(signs: Iterator[str]) -> str:
 
 
 def formula(text: str, *, large: bool = False) -> str:
-    """Return a formula as MathML. `large` is that of a line of its own, in which limits are below and above."""
+    """Return a formula as MathML. `large`: it has its own line, and limits are set below and above."""
     style = ' displaystyle="true"' if large else ""
     return f'<math{style} alttext="{html.escape(text)}">{Reader(text).row()}</math>'
 

@@ -10,7 +10,7 @@ from gyral.reports.render.text import labelled_runs
 from gyral.reports.tables.sections import Section
 from gyral.runs.run_record import RunRecord
 
-ROW = ("experiment", "model")  # the options that choose a row: each row has commands of its own
+ROW = ("experiment", "model")  # the options that choose a row; each row has its own commands
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e-?\d+)?)")
 Options = dict[str, list[str]]  # the values of the options of a command
 

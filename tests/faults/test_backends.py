@@ -25,8 +25,7 @@ from tests.helpers.kernels import forget_kernels, operators
 from tests.helpers.running import ENTRIES, SMALL_COPY, choices, compose_choices
 
 SIZES = {"hidden_size": 20, "input_size": 3, "steps": 6, "rows": 2}
-# A cell for each family, a folder of `gyral.ops`, and two without kernels of ours: one has a fused path, one has none.
-# a cell of each family whose cells do not name their operator in `fused_operator`, with its options after a colon
+# A cell, with its options after a colon, of each family (a folder of `gyral.ops`) that is not a `fused_operator`.
 FAMILIES = {
     "block_projections": "mlstm",
     "channel_scan": "s4d",
@@ -47,7 +46,7 @@ FAMILIES = {
     "stabilized_gates": "mlstm",
     "token_shift": "rwkv7",
 }
-OTHERS = ("lstm", "external")
+OTHERS = ("lstm", "external")  # without kernels of ours: one has a fused path, one has none
 needs_compiler = pytest.mark.skipif(library.compiler() is None, reason="needs a C++ compiler")
 
 

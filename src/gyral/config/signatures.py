@@ -20,7 +20,7 @@ from gyral.core.errors import UserError
 PACKAGE = Path(__file__).parents[1]
 OPTIONS = "gyral.core.options.Options"
 NO_LITERAL = object()  # in place of a default that is missing, or that the text does not show
-# the names of which annotations of options consist; no value on the command line is a tensor
+# Names in annotations of options. A value on the command line is never a tensor.
 BUILTIN_TYPES = {each.__name__: each for each in (bool, int, float, str, list, tuple, dict)}
 TYPES = vars(typing) | vars(options) | {"Path": Path, "Tensor": type("Tensor", (), {})}
 
