@@ -23,7 +23,7 @@ MOST_MODULES = 2300  # of all packages, of a run
 RUN = f"""
 words = ["task=copy", "task.delay=3", *(f"task.{{split}}_size=4" for split in ("train", "val", "test"))]
 words += ["logger=none", "trainer.max_steps=1", "task.batch_size=4", "trainer.accelerator=cpu"]
-gyral.fit(gyral.compose(words), "run")
+gyral.fit(gyral.compose(words), sys.argv[1])
 print("imported:", *set({SLOW_PACKAGES}) & set(sys.modules))
 print("modules:", len(sys.modules))
 import scipy.signal, torchmetrics
@@ -47,7 +47,7 @@ def test_a_new_process(tmp_path: Path) -> None:
     has_triton = find_spec("triton") is not None
     code = LATE_IMPORTS + RUN + WITHOUT_AVX512 + COMPILED_KERNELS * has_triton
     variables = {"ONEDNN_MAX_CPU_ISA": "AVX2", "TRITON_INTERPRET": None, "TRITON_CACHE_DIR": str(tmp_path)}
-    outcome = spawn("-c", code, cwd=tmp_path, **variables)
+    outcome = spawn("-c", code, tmp_path / "run", **variables)
     assert outcome.status == 0, outcome.err
     lines = [line for line in outcome.out.splitlines() if line.startswith(("imported:", "modules:"))]
     compiled = outcome.out.splitlines()[-2 * has_triton :] if has_triton else []
