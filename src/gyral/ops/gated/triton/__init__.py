@@ -1,0 +1,1 @@
+"""Gated recurrences over a whole sequence as Triton kernels."""
