@@ -22,7 +22,6 @@ class Config(NamedTuple):
         extra: The number of rows of N of further parameters.
         keeps_product: Whether the last product is kept apart: it is not only added to the last row of P_t.
         has_cell_state: Whether there is a cell state c, of N numbers.
-        has_lengths, has_starts, has_fresh, has_drop: Whether there are these arguments of `gyral.ops.gated.gated`.
         zoneout, zoneout_cell_state: "none", "mask" or "probability".
     """
 
@@ -36,10 +35,6 @@ class Config(NamedTuple):
     extra: int
     keeps_product: bool
     has_cell_state: bool
-    has_lengths: bool
-    has_starts: bool
-    has_fresh: bool
-    has_drop: bool
     zoneout: str
     zoneout_cell_state: str
 
@@ -60,10 +55,6 @@ def config_of(a: Any) -> Config:
         extra=0 if a.extra is None else a.extra.numel() // a.units,
         keeps_product=a.kind in KEEPS_PRODUCT,
         has_cell_state=a.c0 is not None,
-        has_lengths=a.lengths is not None,
-        has_starts=a.starts is not None,
-        has_fresh=a.fresh is not None,
-        has_drop=a.drop is not None,
         zoneout=_zoneout(a.keep),
         zoneout_cell_state=_zoneout(a.keep_cell_state),
     )
