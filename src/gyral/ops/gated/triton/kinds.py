@@ -92,7 +92,8 @@ def complex_modrelu(parts, products, bias):
 
 @triton.jit
 def complex_modrelu_backward(d, saved, bias):
-    (dx, dy), (x, y) = d, saved
+    dx, dy = d
+    x, y = saved
     size = tl.sqrt_rn(x * x + y * y)
     inverse = tl.where(size > SMALLEST, 1.0 / tl.where(size > SMALLEST, size, 1.0), 0.0)
     scale = 1.0 + bias * inverse

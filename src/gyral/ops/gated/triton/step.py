@@ -20,6 +20,14 @@ from gyral.ops.gated.triton.kinds import (
     modrelu,
     modrelu_backward,
 )
+from gyral.ops.gated.triton.normalized import (
+    normalized_goru,
+    normalized_goru_backward,
+    normalized_lstm,
+    normalized_lstm_backward,
+    on_lstm,
+    on_lstm_backward,
+)
 from gyral.ops.triton.rows import tanh
 
 
@@ -52,6 +60,15 @@ def step_forward(parts, products, hidden, cell_state, extra, columns, epsilon, c
         hidden = (new,)
     elif config.kind == "complex_modrelu":
         hidden, saved = complex_modrelu(parts, products, extra[0])
+    elif config.kind == "on_lstm":
+        new, cell_state, saved = on_lstm(parts, products, cell_state, columns, config)
+        hidden = (new,)
+    elif config.kind == "normalized_lstm":
+        new, cell_state, saved = normalized_lstm(parts, products, cell_state, extra, columns, epsilon, config)
+        hidden = (new,)
+    elif config.kind == "normalized_goru":
+        new, saved, product = normalized_goru(parts, products, hidden[0], extra, columns, epsilon, config)
+        hidden = (new,)
     else:
         z = parts[0] + products[0]
         if config.kind == "modrelu":
@@ -93,6 +110,17 @@ def step_backward(d, dc, saved, product, hidden, cell_state, extra, columns, eps
     elif config.kind == "complex_modrelu":
         d_parts, d_bias = complex_modrelu_backward(d, saved, extra[0])
         d, d_extra = (tl.zeros_like(d[0]), tl.zeros_like(d[1])), (d_bias,)
+    elif config.kind == "on_lstm":
+        d_parts, dc = on_lstm_backward(d[0], dc, saved, cell_state, columns, config)
+        d = (tl.zeros_like(d[0]),)
+    elif config.kind == "normalized_lstm":
+        d_parts, dc, d_extra = normalized_lstm_backward(d[0], dc, saved, cell_state, extra, columns, epsilon, config)
+        d = (tl.zeros_like(d[0]),)
+    elif config.kind == "normalized_goru":
+        d_parts, d_product, d_hidden, d_extra = normalized_goru_backward(
+            d[0], saved, product, hidden[0], extra, columns, epsilon, config
+        )
+        d = (d_hidden,)
     else:
         z, of_h = saved[0], d[0]
         if config.kind == "modrelu":
@@ -110,23 +138,27 @@ def step_backward(d, dc, saved, product, hidden, cell_state, extra, columns, eps
 def load_parts(at, columns, valid, config: tl.constexpr):
     """Return the rows of P_t, or of products or gradients with its widths, zeros where not `valid`.
 
-    `at` points to the first number of each row, () or (K, 1).
+    `at` points to the first number of each row, () or (K, 1). Rows of one number for each chunk of units have it at
+    each of these units.
     """
     count: tl.constexpr = len(config.widths)
     rows = ()
     for index in tl.static_range(count):
-        here = valid & (columns < config.widths[index])
-        rows += (tl.load(at + config.offsets[index] + columns, mask=here, other=0.0),)
+        place = columns // config.chunk if config.widths[index] < config.size else columns
+        here = valid & (columns < config.size)
+        rows += (tl.load(at + config.offsets[index] + place, mask=here, other=0.0),)
     return rows
 
 
 @triton.jit
 def store_parts(rows, at, columns, valid, config: tl.constexpr):
-    """Store what `load_parts` returns."""
+    """Store what `load_parts` returns; of a chunk, the number at its first unit."""
     count: tl.constexpr = len(config.widths)
     for index in tl.static_range(count):
-        here = valid & (columns < config.widths[index])
-        tl.store(at + config.offsets[index] + columns, rows[index], mask=here)
+        here, place = valid & (columns < config.size), columns
+        if config.widths[index] < config.size:
+            here, place = here & (columns % config.chunk == 0), columns // config.chunk
+        tl.store(at + config.offsets[index] + place, rows[index], mask=here)
 
 
 @triton.jit
