@@ -58,3 +58,18 @@ def test_large_matrices_and_empty_ones_equal_those_of_torch() -> None:
     assert torch.equal(products.multiply(rows, weight), rows @ weight)
     assert products.multiply(torch.empty(0, 5), torch.randn(5, 2)).shape == (0, 2)
     assert torch.equal(products.sum_outer(torch.empty(0, 5), torch.empty(0, 2)), torch.zeros(5, 2))
+
+
+@pytest.mark.parametrize("with_fresh", [False, True])
+@pytest.mark.parametrize("with_drop", [False, True])
+def test_recurrent_gradients_with_and_without_indices_of_starts_are_equal(with_drop: bool, with_fresh: bool) -> None:
+    """A GPU has those of all rows that the products read, for which the host needs no index."""
+    steps, batch, width, size = 5, 4, 6, 3
+    gradients = torch.randn(steps, batch, width, dtype=torch.float64)
+    h0, outputs = torch.randn(batch, size, dtype=torch.float64), torch.randn(steps, batch, size, dtype=torch.float64)
+    starts = torch.rand(steps, batch) < 0.4
+    drop = torch.rand(batch, size, dtype=torch.float64) if with_drop else None
+    fresh = torch.randn(size, dtype=torch.float64) if with_fresh else None
+    found = products.recurrent_gradient(gradients, h0, outputs, starts, drop, fresh)
+    rows = products.products_read(h0, outputs, starts, drop, fresh)
+    torch.testing.assert_close(found, gradients.flatten(0, 1).T @ rows.flatten(0, 1))

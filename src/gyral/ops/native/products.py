@@ -69,6 +69,9 @@ def recurrent_gradient(
         drop: (B, H), factors of the hidden vectors in the product, or None.
         fresh: (H,), or None stands for zeros.
     """
+    if starts is not None and starts.device.type != "cpu":  # a host that waits for indices keeps a GPU waiting
+        rows = products_read(h0, outputs, starts, drop, fresh)
+        return sum_outer(grad_products.flatten(0, 1), rows.flatten(0, 1))
     if drop is not None:
         h0, outputs = h0 * drop, outputs * drop
     if starts is not None:  # these few products read `fresh`
@@ -83,6 +86,15 @@ def recurrent_gradient(
         if fresh is not None:
             gradient.addmm_(apart.T, fresh.expand(len(apart), -1) if drop is None else fresh * drop[begins[1]])
     return gradient
+
+
+def products_read(
+    h0: Tensor, outputs: Tensor, starts: Tensor, drop: Tensor | None = None, fresh: Tensor | None = None
+) -> Tensor:
+    """Return the vectors (T, B, H) that the products of all steps read; see `recurrent_gradient`."""
+    before = torch.cat((h0.unsqueeze(0), outputs[:-1]))
+    rows = torch.where(starts.unsqueeze(2), 0.0 if fresh is None else fresh.to(before.dtype), before)
+    return rows if drop is None else rows * drop
 
 
 def multiply(rows: Tensor, weight: Tensor) -> Tensor:
