@@ -22,6 +22,11 @@ def start(kernel: Any, programs: int, *given: Any, **options: Any) -> None:
         kernel[(programs,)](*given, **options)
 
 
+def compiles_only() -> bool:
+    """Return whether `start` only compiles: steps whose kernels are the same then need no more than one launch."""
+    return _only_compiles.get()
+
+
 def compile_at_once(run: Callable[[], object]) -> None:
     """Compile the kernels that a function launches, each in a thread. They do not run: what they write is undefined.
 
