@@ -86,8 +86,8 @@ class Claim:
         higher: whether the sentence expects the higher number from the first row.
         averaged: over how many runs the number of a seed is the mean.
         solved: the value from which on a seed counts as solved, or None if means are compared.
-        seeds: how many seeds the tables of the rows have. A seed whose run is missing, or failed and has no record, can
-            make counts look better than they are: without all seeds, counts decide nothing.
+        seeds: how many seeds the tables of the rows have. A seed whose run is missing can make counts look better than
+            they are: without all seeds, counts decide nothing. A run that has diverged counts as not solved.
     """
 
     text: str
@@ -221,7 +221,8 @@ def _read_measure(where: str, entry: _Entry, known: Mapping[str, Measure]) -> tu
     if name not in measures:
         measures |= {measure.name: measure for measure in task_measures(entry.rows)}
     measure = measures[check_choice(f"{where}: measure", name, tuple(measures))]
-    return measure, lambda record: measure.value(record.results)
+    unsolved = None if entry.solved is None else -math.inf
+    return measure, lambda record: unsolved if record.diverged else measure.value(record.results)
 
 
 def _seeds(

@@ -103,6 +103,17 @@ def test_numbers_equal_those_of_the_runs(tmp_path: Path) -> None:
     )
 
 
+def test_a_run_that_diverged_has_not_solved_its_task(tmp_path: Path) -> None:
+    write_run(tmp_path, f"{TABLE1}/gru", seed=1, accuracy=0.5)
+    (write_run(tmp_path, f"{TABLE1}/gru", seed=2) / "FAILED").write_text("NonFiniteError: step 3")
+    (write_run(tmp_path, f"{TABLE1}/gru", seed=3) / "FAILED").write_text("OSError: No space left on device")
+    write_run(tmp_path, f"{TABLE1}/lstm", seed=1, accuracy=0.3)
+    (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([{**ENTRY, "solved": 50}, ENTRY]))
+    counted, compared = page.read_claims(tmp_path / "claims.yaml", records.read(tmp_path)[0])
+    assert counted.counts == [(1, 2), (0, 1)]
+    assert compared.values == ([50.0], [30.0])
+
+
 def test_the_mean_is_over_what_all_rows_have(tmp_path: Path) -> None:
     for qa, accuracy in ((1, 0.2), (2, 0.4)):
         write_answers(tmp_path, "gru", qa, accuracy)

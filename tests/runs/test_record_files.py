@@ -1,4 +1,4 @@
-"""Record files of finished runs."""
+"""Record files of finished and diverged runs."""
 
 import json
 from pathlib import Path
@@ -12,6 +12,7 @@ from gyral.runs import records
 from gyral.runs.measures import to_plain
 from gyral.runs.record_files import SUFFIX, portable, read_probe, read_record, write_record
 from gyral.runs.run_record import RunRecord
+from tests.helpers.running import invoke
 from tests.helpers.written import TABLE1, report_of, write_run
 
 
@@ -47,6 +48,19 @@ def test_a_record_has_results_curves_and_origin(tmp_path: Path) -> None:
     assert record.provenance.commit == run.provenance.commit
     assert record.provenance.command.endswith(f"train experiment={TABLE1}/gru seed=1")
     assert not record.transcribed
+
+
+def test_a_run_that_diverged_has_a_record_and_one_that_failed_has_none(tmp_path: Path) -> None:
+    runs, folder = tmp_path / "runs", tmp_path / "records"
+    reasons = {1: "NonFiniteError: step 370: the loss is nan", 2: "OSError: No space left on device"}
+    for seed, reason in reasons.items():
+        (write_run(runs, f"{TABLE1}/gru", seed=seed) / "FAILED").write_text(reason)
+    assert invoke(f"sweep={runs}", f"records={folder}", entry="report").status == 0
+    [record], _ = records.read(folder)
+    assert (record.seed, record.reason, record.results) == ("1", reasons[1], None)
+    assert record.diverged
+    assert record.curves.keys() == records.read(runs)[0][0].curves.keys() != set()
+    assert f"FAILED: {record.place}: {record.reason}" in report_of(folder)[1]
 
 
 def test_results_of_a_probe_are_beside_the_record(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
-"""Finished runs as single files of text, which a repository can hold. Imports no torch.
+"""Finished and diverged runs as single files of text, which a repository can hold. Imports no torch.
 
-A record file has the run's configuration, overrides, final metrics, thinned curves and provenance, as JSON. It has
+A record file has the run's configuration, overrides, final metrics, thinned curves and provenance, as JSON; that of a
+run that has diverged has the reason instead of metrics. It has
 nothing that belongs to a machine: no name of a host, and no path outside the working directory. `gyral.runs.records`
 reads record files wherever it reads run directories. Beside the record <name>.run.json of a language model may be the
 results of its probes, which `gyral evaluate run=… parse=treebank save=<name>.treebank.json` writes.
@@ -47,6 +48,7 @@ class _Content:
     curves: dict[str, Curve] = field(default_factory=dict)
     provenance: Origin = field(default_factory=Origin)
     transcribed: bool = False
+    diverged: str | None = None
 
     def __post_init__(self) -> None:
         if self.baseline is not None and not is_number(self.baseline):
@@ -61,7 +63,7 @@ class _Probe:
 
 
 def write_record(record: RunRecord, folder: Path) -> Path:
-    """Write the record of a finished run to its file below a folder, and return the file.
+    """Write the record of a run that is done or has diverged to its file below a folder, and return the file.
 
     The file has the name of the run's experiment, or of its task and model, and of its other overrides. An earlier
     record of the same name is replaced.
@@ -79,7 +81,8 @@ def write_record(record: RunRecord, folder: Path) -> Path:
     content = {
         "config": portable(config, data_dir),
         "overrides": overrides,
-        "results": record.results,
+        "results": record.metrics,
+        **({} if record.results else {"diverged": record.reason}),
         "baseline": record.baseline,
         "curves": {name: _rounded(curve) for name, curve in record.curves.items()},
         **to_plain(_logged(record.measures, record), _logged(record.remarks, record)),
@@ -104,7 +107,7 @@ def read_record(path: Path) -> RunRecord:
         UserError: the file is not a record.
     """
     content = read_json(path, _Content)
-    results = check_results(str(path), content.results, () if content.transcribed else RESULTS)
+    results = check_results(str(path), content.results, () if content.transcribed or content.diverged else RESULTS)
     check_shape(content.config, path)
     if content.measures is None:
         raise UserError(f"{path}: {NO_MEASURES}")
@@ -113,7 +116,8 @@ def read_record(path: Path) -> RunRecord:
         place=str(path),
         config=content.config,
         overrides=by_key(content.overrides),
-        results=results,
+        results=None if content.diverged else results,
+        reason=content.diverged,
         steps=int(results.get("steps", 0)),
         read_log=lambda: Log(content.curves, content.baseline),
         provenance=Provenance(

@@ -23,6 +23,7 @@ PUBLISHED_NAMES = {
     **{"ExpRNN": "expRNN", "DTRIV": "dtriv", "ONLSTM": "ON-LSTM", "PDSSM": "PD-SSM", "RGLRU": "RG-LRU"},
     **{"MAGEGRU": "MAGE-GRU", "RotationScan": "rotation scan", "FastWeights": "fast weights"},
 }
+DIVERGENCE = "NonFiniteError"  # in the reason of the failure; see gyral.training.callbacks.finite_guard
 POINTS = 200  # maximum number of points of a thinned curve, without its two ends
 
 
@@ -209,6 +210,11 @@ class RunRecord:
     @property
     def failed(self) -> bool:
         return self.reason is not None
+
+    @property
+    def diverged(self) -> bool:
+        """Whether training ended with a loss, gradient or parameter that is not finite."""
+        return self.failed and not self.results and DIVERGENCE in str(self.reason)
 
     @property
     def state(self) -> str:
