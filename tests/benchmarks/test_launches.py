@@ -9,7 +9,7 @@ from benchmarks.gpu_rows import SIZES
 SMALL, LONG, _ = SIZES
 SAMPLED = ("EURNN", "GatedDeltaNet", "LRU", "MinGRU", "RGLRU", "RUM:lambd=1", "S5")
 DIAGONAL = ("LRU", "MinGRU", "MinLSTM", "RGLRU", "S5")  # with kernels in Triton
-STEP_BY_STEP = ("M2RNN", "SLSTM")  # whose functions for whole sequences take each step, and so seconds to count
+STEP_BY_STEP = ("M2RNN",)  # whose functions for whole sequences take each step, and so seconds to count
 
 
 def is_loop(model: str) -> bool:

@@ -192,5 +192,5 @@ def test_a_graph_of_the_caller_records_the_plain_path() -> None:
 def test_names_of_the_backends() -> None:
     rows = {row.layer: row for row in gyral.backends("cuda")}
     assert {row.backend for row in rows.values()} <= {"fused", "fused (graph)", "graph", "–"}
-    assert rows["SLSTM"].backend == "fused (graph)"
-    assert rows["SLSTM"].reason == "there are no kernels for cuda"
+    assert rows["PDSSM"].backend == "fused (graph)"
+    assert rows["PDSSM"].reason == "there are no kernels for cuda"

@@ -318,6 +318,36 @@ class RotationCase(NamedTuple):
         return f"heads={self.heads} width={self.width} double={self.double_angle} masked={self.masked}"
 
 
+class LSTMCase(NamedTuple):
+    """Arguments that make the operator of sLSTM launch its kernels: H, d, and whether there are masks."""
+
+    heads: int
+    width: int
+    masked: bool
+    cards: tuple[int, ...] = (HOPPER,)
+    kernels: int = 2
+
+    def __str__(self) -> str:
+        return f"heads={self.heads} width={self.width} masked={self.masked}"
+
+
+def launch_slstm(case: LSTMCase) -> None:
+    """Launch the kernels of sLSTM, forward and backward."""
+    import torch
+
+    from gyral.ops.slstm import slstm
+    from gyral.ops.slstm.triton import launch
+
+    batch, heads, width, zeros = 2, case.heads, case.width, torch.zeros
+    state = (zeros(batch, heads * width) for _ in range(4))
+    lengths = torch.ones(batch, dtype=torch.int64) if case.masked else None
+    starts = zeros(STEPS, batch, dtype=torch.bool) if case.masked else None
+    projected, weight = zeros(STEPS, batch, 4 * heads * width), zeros(heads, 4, width, width)
+    a = slstm.Arguments(projected, weight, *state, lengths, starts)
+    results, saved = launch.forward(a)
+    launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
+
+
 def launch_rotations(case: RotationCase) -> None:
     """Launch the kernels of the rotation scan, forward and backward."""
     import torch
@@ -460,6 +490,17 @@ FAMILIES = {
             RotationCase(2, 64, True, False),
         ),
         launch_rotations,
+    ),
+    "slstm": Family(
+        "slstm/triton",
+        (
+            LSTMCase(1, 50, True, (*CARDS,)),
+            LSTMCase(4, 13, True),
+            LSTMCase(4, 32, False),
+            *(LSTMCase(1, 128, masked) for masked in (False, True)),
+            *(LSTMCase(1, width, True) for width in (250, 768)),
+        ),
+        launch_slstm,
     ),
     "stabilized_gates": Family(
         "stabilized_gates/triton", (GatesCase(4, True, (*CARDS,)), GatesCase(8, False)), launch_gates

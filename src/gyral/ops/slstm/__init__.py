@@ -75,4 +75,4 @@ KERNELS = SLSTMKernels(
     states={name: f"final_{name}" for name in State._fields},
     gradients={"projected": like("projected")},
 )
-slstm = Operator(naive.slstm, {"cpu": KERNELS}, shapes=shapes, products=products)
+slstm = Operator(naive.slstm, {"cpu": KERNELS, "cuda": "gyral.ops.slstm.triton"}, shapes=shapes, products=products)
