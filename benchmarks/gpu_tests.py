@@ -27,6 +27,7 @@ KERNELS = (
     "tests/ops/rotation_scan/test_rotation_scan_triton.py",
     "tests/ops/normalized_heads/test_normalized_heads_triton.py",
     "tests/ops/stabilized_gates/test_stabilized_gates_triton.py",
+    "tests/ops/convolution/test_convolution_triton.py",
 )
 PATHS = (*KERNELS, "tests/gpu", f"--ignore={ALONE}")
 OPTIONS = ("-v", "-p", "no:cacheprovider", "-p", "benchmarks.gpu_share", "--tb=short", "--durations=10")

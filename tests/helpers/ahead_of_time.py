@@ -281,6 +281,53 @@ def launch_gates(case: GatesCase) -> None:
     launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
 
 
+class WindowCase(NamedTuple):
+    """Arguments that make the operator of light and dynamic convolutions launch its kernels.
+
+    Attributes:
+        kind: "constant", "softmax" or "scores": what the weights are.
+        size: The number of channels.
+        heads, kernel: H and K.
+        with_options: Whether there are a history, factors of the weights of each step, lengths and resets.
+        cards: Compute capabilities for which it is compiled.
+        kernels: How many they are, forward and backward.
+    """
+
+    kind: str
+    size: int
+    heads: int
+    kernel: int
+    with_options: bool
+    cards: tuple[int, ...] = (HOPPER,)
+    kernels: int = 3
+
+    def __str__(self) -> str:
+        window = f"heads={self.heads} kernel={self.kernel} options={self.with_options}"
+        return f"kind={self.kind} size={self.size} {window}"
+
+
+def launch_windows(case: WindowCase) -> None:
+    """Launch the kernels of light and dynamic convolutions, forward and backward."""
+    import torch
+
+    from gyral.ops.convolution import convolution
+    from gyral.ops.convolution.triton import launch
+
+    batch, size, zeros, some, is_constant = 2, case.size, torch.zeros, case.with_options, case.kind == "constant"
+    weights = zeros(*(() if is_constant else (STEPS, batch)), case.heads, case.kernel)
+    a = convolution.Arguments(
+        values=zeros(STEPS, batch, size),
+        weights=weights,
+        history=zeros(batch, case.kernel - 1, size) if some else None,
+        mask=weights if some and not is_constant else None,
+        lengths=torch.ones(batch, dtype=torch.int64) if some else None,
+        starts=zeros(STEPS, batch, dtype=torch.bool) if some else None,
+        softmax=case.kind == "softmax",
+    )
+    results, saved = launch.forward(a)
+    launch.backward(a, results, saved, [torch.zeros_like(results[0])], {})
+
+
 class HeadsCase(NamedTuple):
     """Arguments that make the operator of mLSTM's outputs launch its kernels: V."""
 
@@ -501,6 +548,17 @@ FAMILIES = {
             *(LSTMCase(1, width, True) for width in (250, 768)),
         ),
         launch_slstm,
+    ),
+    "convolution": Family(
+        "convolution/triton",
+        (
+            *(WindowCase(kind, 50, 4, 31, True, (*CARDS,)) for kind in ("constant", "softmax")),
+            *(WindowCase(kind, 128, 4, 31, False) for kind in ("constant", "softmax", "scores")),
+            *(WindowCase(kind, 250, 4, 31, True) for kind in ("constant", "softmax")),
+            WindowCase("softmax", 768, 1, 7, True),
+            WindowCase("constant", 128, 128, 3, True),
+        ),
+        launch_windows,
     ),
     "stabilized_gates": Family(
         "stabilized_gates/triton", (GatesCase(4, True, (*CARDS,)), GatesCase(8, False)), launch_gates

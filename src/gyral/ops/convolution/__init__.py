@@ -89,8 +89,8 @@ def weight_gradient(a: Any) -> Tensor:
 
 
 def supports(a: Any) -> bool:
-    """Return whether the kernels support the arguments: they multiply the values before a start by zero."""
-    return a.starts is None or is_finite(a.values, a.history)
+    """Return whether the kernels support the arguments: those of a CPU multiply the values before a start by zero."""
+    return a.starts is None or a.values.device.type != "cpu" or is_finite(a.values, a.history)
 
 
 KERNELS = ConvolutionKernels(
@@ -99,7 +99,12 @@ KERNELS = ConvolutionKernels(
     results={"outputs": like("values")},
     gradients={"values": like("values"), "history": like("history"), "weights": weight_gradient},
 )
-convolution = Operator(naive.convolution, {"cpu": KERNELS}, supports=supports, shapes=shapes)
+convolution = Operator(
+    naive.convolution,
+    {"cpu": KERNELS, "cuda": "gyral.ops.convolution.triton"},
+    supports=supports,
+    shapes=shapes,
+)
 unsupported_reason = convolution.unsupported_reason
 
 

@@ -1,0 +1,208 @@
+"""The Triton kernels of convolutions against plain torch in float64: on a GPU, else under the interpreter."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="the kernels need triton")
+
+from torch import Tensor
+
+from gyral.cells.dynamic_conv import DynamicConvCell
+from gyral.cells.light_conv import LightConvCell
+from gyral.nn.recurrent import Recurrent
+from gyral.ops.convolution import convolution
+from gyral.ops.convolution.triton import kernels, launch
+from gyral.ops.operator import KernelUnavailableError
+from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+
+TOLERANCE = 1e-5 if ON_GPU else 2e-6  # a GPU's exponential and division are not rounded correctly
+# T, B, N, H, K: a single number, fewer steps than a window, heads of several sizes, several tiles, one head, and as
+# many as there are channels
+SIZES = [(1, 1, 1, 1, 1), (3, 2, 5, 2, 4), (20, 2, 11, 4, 3), (9, 2, 5, 1, 6), (7, 2, 3, 3, 2)]
+KINDS: dict[str, dict[str, Any]] = {
+    "constant": {"dynamic": False},
+    "softmax": {"dynamic": True},
+    "masked": {"dynamic": True, "dropped": True},
+    "scores": {"dynamic": True, "softmax": False},
+    "centered": {"dynamic": True, "dropped": True, "centered": True},
+    "centered constant": {"dynamic": False, "centered": True},
+}
+MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
+
+
+@pytest.fixture(autouse=True)
+def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with kernels_of(convolution):
+        monkeypatch.setattr(convolution, "supports", None)  # that of a CPU is about its own kernels
+        if not ON_GPU:
+            monkeypatch.setattr(launch, "NUMBERS", 256)
+            monkeypatch.setattr(launch, "MOST_STEPS", 16)
+        yield
+
+
+class Case:
+    """Arguments: tensors with a gradient, in float64 with values of float32, and others."""
+
+    def __init__(
+        self,
+        steps: int,
+        batch: int,
+        channels: int,
+        heads: int,
+        kernel: int,
+        *,
+        dynamic: bool = True,
+        dropped: bool = False,
+        softmax: bool = True,
+        centered: bool = False,
+        past: int | None = None,
+        masks: str = "none",
+    ) -> None:
+        shape = (steps, batch, heads, kernel) if dynamic else (heads, kernel)
+        past = kernel - 1 if past is None else past
+        self.tensors = {
+            "values": torch.randn(steps, batch, channels).double(),
+            "weights": 2 * torch.randn(shape).double(),
+        }
+        self.others: dict[str, Any] = {"history": None, "softmax": softmax, "mask": None}
+        if centered:
+            self.others["back"] = kernel // 2
+        else:
+            self.tensors["history"] = torch.randn(batch, past, channels).double()
+        self.dropped = (2 * (torch.rand(shape) < 0.5).double()) if dropped else None
+        has_lengths, has_starts = MASKS[masks]
+        if has_lengths:
+            self.others["lengths"] = torch.randint(1, steps + 1, (batch,), device=DEVICE)
+        if has_starts:
+            self.others["starts"] = (torch.rand(steps, batch) < 0.3).to(DEVICE)
+
+    def results(self, run: Any, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Return the outputs and the gradients, in float64."""
+        leaves = {name: each.to(DEVICE, dtype).requires_grad_() for name, each in self.tensors.items()}
+        mask = None if self.dropped is None else self.dropped.to(DEVICE, dtype)
+        outputs = run(**self.others | {"mask": mask} | leaves)
+        by = torch.sin(torch.arange(outputs.numel(), device=DEVICE, dtype=dtype)).view_as(outputs)
+        gradients = torch.autograd.grad(outputs, list(leaves.values()), by, materialize_grads=True)
+        found = {"outputs": outputs} | dict(zip(leaves, gradients, strict=True))
+        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
+
+    def by_kernels(self) -> dict[str, Tensor]:
+        return self.results(convolution, torch.float32)
+
+    def check(self) -> dict[str, Tensor]:
+        """Compare the kernels with plain torch; return their results."""
+        found, expected = self.by_kernels(), self.results(convolution.naive, torch.float64)
+        for name, tensor in expected.items():
+            # a softmax of one weight has no gradient
+            error, size = (found[name] - tensor).norm().item(), max(tensor.norm().item(), 1e-1)
+            assert error <= TOLERANCE * size, f"{name}: {error / size:.1e}"
+        return found
+
+
+@pytest.mark.named("*(3, *softmax*lengths*", "*(20, *masked*both*", "*(20, *-constant*both*", "*(7, *d-starts*")
+@pytest.mark.parametrize("masks", MASKS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_kernels_equal_plain_torch(sizes: tuple[int, ...], kind: str, masks: str) -> None:
+    case = Case(*sizes, masks=masks, **KINDS[kind])
+    found = case.check()
+    if MASKS[masks][0]:
+        beyond = torch.arange(sizes[0]).unsqueeze(1) >= case.others["lengths"].cpu()
+        assert not found["outputs"][beyond].any()
+        assert not found["values"][beyond].any()
+
+
+@pytest.mark.parametrize("kind", ["constant", "masked"])
+def test_heads_of_several_programs(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "WIDEST", 4)
+    Case(4, 1, 21, 2, 2, masks="both", **KINDS[kind]).check()
+
+
+@pytest.mark.parametrize("past", [0, 5])
+def test_history_of_another_length_than_the_window(past: int) -> None:
+    Case(4, 2, 3, 1, 4, past=past).check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sizes", [(35, 2, 26, 2, 31), (19, 1, 260, 2, 3), (40, 2, 33, 33, 3)], ids=str)
+def test_sizes_of_a_gpu(sizes: tuple[int, ...], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "NUMBERS", 512)
+    monkeypatch.setattr(launch, "MOST_STEPS", 64)
+    Case(*sizes, masks="both", **KINDS[kind]).check()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of numpy
+@pytest.mark.parametrize("kind", ["constant", "softmax"])
+def test_only_a_window_depends_on_what_is_no_number(kind: str) -> None:
+    case = Case(9, 3, 5, 2, 3, masks="both", **KINDS[kind])
+    starts, lengths = case.others["starts"], case.others["lengths"]
+    starts.zero_()[3, 1], lengths[:] = True, 8
+    expected = case.by_kernels()
+    case.tensors["history"][1] = case.tensors["values"][:3, 1] = torch.nan  # before the start of the second row
+    case.tensors["values"][8:] = torch.inf  # beyond the lengths
+    case.tensors["values"][4, 2, 0] = torch.nan  # in the windows of three steps
+    found = case.by_kernels()
+    assert torch.equal(found["outputs"][3:, :2], expected["outputs"][3:, :2])
+    assert torch.equal(found["outputs"][:, 0], expected["outputs"][:, 0])
+    assert torch.equal(found["outputs"][:, 2, 1:], expected["outputs"][:, 2, 1:])
+    assert found["outputs"][:, 2, 0].isnan().nonzero().flatten().tolist() == [4, 5, 6]
+    assert torch.equal(found["values"], expected["values"])
+    assert torch.equal(found["history"], expected["history"])
+
+
+def test_no_rows() -> None:
+    found = Case(3, 0, 4, 2, 3).by_kernels()
+    assert not any(tensor.any() for tensor in found.values())
+
+
+@pytest.mark.parametrize("kind", ["constant", "masked"])
+def test_one_launch_forward_and_two_backward(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, launched = launch.launch, []
+    monkeypatch.setattr(launch, "launch", lambda kernel, *given: (launched.append(kernel), run(kernel, *given)))
+    Case(5, 2, 3, 1, 2, **KINDS[kind]).by_kernels()
+    assert launched == [kernels.forward_convolution, kernels.backward_values, kernels.backward_weights]
+
+
+def test_the_first_use_compares_with_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = launch.forward
+
+    def wrong(given: Any) -> Any:
+        results, saved = forward(given)
+        results[0][-1].mul_(1.01).add_(0.01)
+        return results, saved
+
+    monkeypatch.setattr(launch, "forward", wrong)
+    launch._probe.cache_clear()
+    with pytest.raises(KernelUnavailableError, match=f"convolutions do not run on {DEVICE}: result 0 differs"):
+        launch.prepare(torch.device(DEVICE))
+    monkeypatch.undo()
+    launch._probe.cache_clear()
+
+
+@pytest.mark.parametrize("make", [LightConvCell, DynamicConvCell])
+def test_cells_equal_their_loop(make: Any) -> None:
+    steps, batch = 5, 3
+    cell = make(4, 5, kernel_size=3, heads=2).to(DEVICE)
+    lengths, starts = torch.tensor([2, steps, 3], device=DEVICE), (torch.rand(steps, batch) < 0.3).to(DEVICE)
+    inputs = torch.randn(steps, batch, 4, device=DEVICE)
+    found = []
+    for backend in ("fused", "reference"):
+        module = Recurrent(lambda size: cell, 4, backend=backend)
+        outputs, (state,) = module(leaf := inputs.clone().requires_grad_(), lengths=lengths, starts=starts)
+        total = outputs.sin().sum() + sum(each.sin().sum() for each in state)
+        found.append([outputs, *torch.autograd.grad(total, [leaf, *cell.parameters()])])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="the interpreter has one thread")
+def test_the_same_bits_again() -> None:
+    case = Case(300, 40, 50, 4, 31, masks="both", **KINDS["masked"])
+    expected = case.check()
+    for _ in range(10):
+        found = case.by_kernels()
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
