@@ -20,6 +20,7 @@ ALONE = "tests/gpu/test_speed.py"  # tests of times
 # what the others run: those that compile most are first
 KERNELS = (
     "tests/ops/rum/test_rum_triton.py",
+    "tests/ops/rum/test_rum_steps_triton.py",
     "tests/ops/delta/test_delta_triton.py",
     "tests/ops/diagonal/test_diagonal_triton.py",
     "tests/ops/selective_scan/test_state_spaces_triton.py",

@@ -35,8 +35,9 @@ from gyral.ops.operator import Operator
 RECORD = ROOT / "benchmarks" / "records" / "count.json"
 ROWS = 2  # of the batch, on which no count depends
 SHORT = (8, 16)  # steps from which the count of a loop is extrapolated
-KERNELS = ("GRU", "LSTM", "RNN", "RUM", "RUM:lambd=1")  # cells with kernels of cuDNN, and RUM
+KERNELS = ("GRU", "LSTM", "RNN")  # cells with kernels of cuDNN
 KERNEL_LAUNCHES = 20  # of these, about: two kernels, with the copies and products around them
+RUMS = ("RUM", "RUM:lambd=1")  # cells with kernels in Triton, and no functions of torch in their place
 TRITON = ".triton"  # in the name of a module of kernels
 MATRICES = ("FastWeights", "RUM:lambd=1", "WeiNet")  # cells each step of which reads and writes a matrix of N²
 ON_CHIP = 64 * 1024  # bytes of a matrix that a program keeps in registers and shared memory
@@ -154,7 +155,7 @@ def count(model: str, batch: int, steps: int, hidden: int, input_size: int = INP
     cell = make()
     is_whole = copy.deepcopy(cell).to("meta").fused_unsupported_reason() is None
     has_kernels = has_triton(cell.fused_operator)
-    path = "kernels" if model in KERNELS or has_kernels else "whole" if is_whole else "loop"
+    path = "kernels" if model in (*KERNELS, *RUMS) or has_kernels else "whole" if is_whole else "loop"
     needs = needs_of(cell, model in MATRICES, batch * steps)
     if model in KERNELS:
         return Count(path, KERNEL_LAUNCHES // 2, KERNEL_LAUNCHES // 2, *needs)
@@ -231,13 +232,16 @@ def recorded() -> dict[str, dict[str, Any]]:
 def expected(case: Case) -> Count:
     """Return the recorded counts of a case; for another size, launches in proportion to those of the recorded sizes.
 
-    A layer of torch has those of the cell whose equations it computes.
+    Launches of kernels are counted: for large hidden sizes some are launched for each step. A layer of torch has those
+    of the cell whose equations it computes.
     """
     model = LAYERS[case.model][1] if case.model in LAYERS else case.model
     at_size = {size_of(name): Count(**counts[model]) for name, counts in recorded().items()}
     size = case.batch, case.steps, case.hidden
     if size in at_size and case.input == INPUT:
         return at_size[size]
+    if at_size[SIZES[0]].path == "kernels":
+        return count(model, *size, case.input)
     cell = models()[model](input_size=case.input, hidden_size=case.hidden)
     needs = needs_of(cell, model in MATRICES, case.batch * case.steps)
     return Count(at_size[SIZES[0]].path, *between(at_size, case.steps), *needs)

@@ -41,7 +41,6 @@ class Case(NamedTuple):
         has_memory: Whether there is a memory, which RUM has with λ = 1.
         with_options: Whether all options of the cell are used, with products of bfloat16.
         cards: Compute capabilities for which it is compiled.
-        kernels: How many they are, forward and backward.
     """
 
     batch: int
@@ -49,7 +48,11 @@ class Case(NamedTuple):
     has_memory: bool
     with_options: bool
     cards: tuple[int, ...] = (HOPPER,)
-    kernels: int = 2
+
+    @property
+    def kernels(self) -> int:
+        """How many they are, forward and backward: those of each step for large hidden sizes."""
+        return 5 if self.has_memory and self.size > 128 else 2
 
     def __str__(self) -> str:
         return f"batch={self.batch} size={self.size} memory={self.has_memory} options={self.with_options}"
@@ -470,7 +473,7 @@ FAMILIES = {
         (
             *(Case(2, 50, memory, False, (*CARDS,)) for memory in (False, True)),
             *(Case(2, size, memory, False) for size in (128, 250, 768) for memory in (False, True)),
-            *(Case(2, size, memory, True) for size in (50, 128, 250) for memory in (False, True)),
+            *(Case(2, size, memory, True) for size in (50, 128, 250, 768) for memory in (False, True)),
             Case(800, 50, False, False),
         ),
         launch_rum,

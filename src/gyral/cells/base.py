@@ -191,9 +191,11 @@ class RecurrentCell(MaskedModule, ABC):
         """Return the reason why a CUDA graph cannot record the cell, such as decisions on values, or None."""
         return None
 
-    @property
-    def is_fused_recordable(self) -> bool:
-        """Whether a CUDA graph may record `fused` on a GPU, as that of torch's layers, which read lengths, may not."""
+    def is_fused_recordable(self, starts: bool) -> bool:
+        """Return whether a CUDA graph may record `fused` on a GPU, with or without `starts`.
+
+        It may not if `fused` reads values on the host, as torch's layers read lengths.
+        """
         return self.fused_operator is not None
 
     def forward(

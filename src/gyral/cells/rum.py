@@ -222,9 +222,8 @@ class RUMCell(RegularizedCell, SubCellMixin):
             return f"λ = {self.lambd:g} needs eigenvectors, whose computation a CUDA graph cannot record"
         return None if self._cosines is None else "record_cosines keeps the cosines of each run"
 
-    @property
-    def is_fused_recordable(self) -> bool:
-        return True
+    def is_fused_recordable(self, starts: bool) -> bool:
+        return not (starts and self.lambd != 0)  # the kernels keep as many memories as there are starts
 
     def subcell_unsupported_reason(self) -> str | None:
         if self.lambd != 0:

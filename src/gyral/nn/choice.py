@@ -119,7 +119,7 @@ class ChoosesBackends(nn.Module):
         records = is_on_gpu(cell) and self._graph_unsupported_reason(cell) is None
         if reason is None:
             missing = cell.kernels_unsupported_reason() if records or torch.compiler.is_exporting() else None
-            if not records or not cell.is_fused_recordable:
+            if not records or not cell.is_fused_recordable(starts):
                 return Choice("fused", missing)
             return Choice("fused", missing, SHORT if missing is None else math.inf)
         if requested == "fused":

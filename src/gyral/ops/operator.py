@@ -142,7 +142,7 @@ class Operator:
             InputError: See `gyral.ops.declaration.Checks`.
         """
         first = arguments[self.first]
-        if torch.is_autocast_enabled(first.device.type):
+        if has_autocast(first.device.type) and torch.is_autocast_enabled(first.device.type):
             with outside_autocast(first.device):
                 return self._run_kernels(arguments)
         return self._run_kernels(arguments)

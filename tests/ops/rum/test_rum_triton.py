@@ -140,7 +140,7 @@ SIZES: dict[str, Named] = {
     }
     for lambd, sizes in (
         (0.0, ((2, 1, 1), (2, 31, 3), (31, 31, 2), (63, 1, 3), (100, 17, 2), (260, 1, 1))),
-        (1.0, ((2, 1, 1), (3, 5, 1), (31, 2, 2), (100, 1, 2), (130, 1, 1))),  # a memory that is not on chip
+        (1.0, ((2, 1, 1), (3, 5, 1), (31, 2, 2), (100, 1, 2), (130, 1, 1))),  # also a memory that is not on chip
     )
     for size, batch, steps in sizes
 }
@@ -188,7 +188,7 @@ def test_small_sizes_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter has one thread")
 @pytest.mark.parametrize("lambd", [0.0, 1.0])
-@pytest.mark.parametrize("size", [3, 12, 31, 50, 64])
+@pytest.mark.parametrize("size", [3, 12, 31, 50, 64, 140])
 def test_threads_that_hold_the_same_element_do_not_race(
     size: int, lambd: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gyral.core.checks import check_choice
+from gyral.ops.autograd import has_autocast
 from gyral.ops.declaration import check_shape, product, projection
 from gyral.ops.operator import Operator, cast_for_autocast
 from gyral.ops.rum import naive
@@ -96,7 +97,8 @@ def rum(
         InputError: See `gyral.ops.declaration.Checks`.
     """
     device = x.device.type
-    product_dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    has_mode = has_autocast(device) and torch.is_autocast_enabled(device)
+    product_dtype = torch.get_autocast_dtype(device) if has_mode else None
     x, h0, memory = cast_for_autocast(w_hh.dtype, x, h0, memory)
     weights, options = (w_ih, w_hh, b), (activation, eta, epsilon, product_dtype)
     if memory is not None and exponent != 1:

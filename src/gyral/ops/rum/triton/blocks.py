@@ -1,4 +1,4 @@
-"""The kernels for λ = 0, for large hidden sizes and batches. A program runs a block of batch rows through all steps."""
+"""The kernels for λ = 0 and large batches. A program runs a block of batch rows through all steps."""
 
 import triton
 import triton.language as tl
@@ -43,7 +43,7 @@ def forward_blocks(
     outputs, final, final_memory, cosines, scales, memory_reads, slots, replaced, checkpoints,
     steps, batch, keep_probability, eta, epsilon,
     config: tl.constexpr, precision: tl.constexpr, block_batch: tl.constexpr, block_rows: tl.constexpr,
-    block_size: tl.constexpr, block_out: tl.constexpr, block_in: tl.constexpr,
+    block_size: tl.constexpr, block_in: tl.constexpr,
 ):  # fmt: skip
     """Run all steps. The arguments for λ = 1 are not used."""
     size: tl.constexpr = config.size
@@ -57,8 +57,8 @@ def forward_blocks(
         index = rows + tl.cast(t, tl.int64) * batch
         # the state of a sequence that has ended is not used, so that reading its zero outputs instead is harmless
         read = (rows < batch) & (load_starts(starts, index, t < length, config) == 0)
-        for start in range(0, config.recurrent, block_out):
-            out = start + tl.arange(0, block_out)
+        for start in range(0, config.recurrent, block_size):
+            out = start + tl.arange(0, block_size)
             at = parts + index * config.width + out
             valid = (t < length) & (out < config.recurrent)
             total = tl.load(at, mask=valid, other=0.0)
@@ -98,7 +98,7 @@ def backward_blocks(
     grad_outputs, grad_final, grad_final_memory, grad_hidden, grad_memory, grad_norms,
     given_outputs, given_final, given_memory, steps, batch, keep_probability, eta, epsilon,
     config: tl.constexpr, precision: tl.constexpr, block_batch: tl.constexpr, block_rows: tl.constexpr,
-    block_size: tl.constexpr, block_out: tl.constexpr, block_in: tl.constexpr,
+    block_size: tl.constexpr, block_in: tl.constexpr,
 ):  # fmt: skip
     """Run all steps in reverse. `grad_hidden` holds the gradient of h_t, `grad_norms` (programs, 3, 2, N) zeros."""
     size: tl.constexpr = config.size
@@ -139,8 +139,8 @@ def backward_blocks(
         tl.debug_barrier()
         index = rows + tl.cast(t, tl.int64) * batch
         started = load_starts(starts, index, t < length, config)
-        for start in range(0, size, block_out):
-            out = start + tl.arange(0, block_out)
+        for start in range(0, size, block_size):
+            out = start + tl.arange(0, block_size)
             at = grad_hidden + rows * size + out
             in_batch = (rows < batch) & (out < size)
             total = tl.load(at, mask=in_batch, other=0.0)

@@ -13,6 +13,7 @@ from gyral.ops.compilation import start
 from gyral.ops.native.products import cast, project, project_backward, recurrent_gradient
 from gyral.ops.operator import KernelUnavailableError, count_true
 from gyral.ops.rum.triton.blocks import backward_blocks, forward_blocks
+from gyral.ops.rum.triton.loop import Loop, stride_of
 from gyral.ops.rum.triton.one_row import backward_one_row, forward_one_row
 from gyral.ops.rum.triton.step import StepConfig
 from gyral.ops.sequences import split_keep
@@ -20,7 +21,8 @@ from gyral.ops.sequences import split_keep
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 PRODUCT_DTYPES: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
 CHECKPOINT_EVERY = 1024  # steps between two saved memories for λ = 1
-# The largest hidden size of the kernels that keep weights and memory in registers. That of the memory is less by a half
+WHOLE = 128  # the largest hidden size of the kernels that run whole sequences
+# The largest hidden size of those that keep weights and memory in registers. That of the memory is less by a half
 # backward, where there is its gradient, too, and by a half with layer normalization; that of the weights, by a half
 # with either a memory or layer normalization.
 ON_CHIP = 128
@@ -34,6 +36,8 @@ WIDE = 1024  # elements that eight warps load at once, 16 bytes of float32 each
 def _kind(a: Any, is_forward: bool) -> str:
     """Return which kernels are for these sizes."""
     batch, size = a.h0.shape
+    if size > WHOLE:
+        return "steps"
     if a.memory is not None:
         limit = ON_CHIP - ON_CHIP // 2 * (not is_forward) - ON_CHIP // 2 * (a.norms is not None)
         return "on_chip" if size <= limit else "tiles"
@@ -66,18 +70,7 @@ def _launch(
         dtype == torch.float32,
         # torch refuses to read the older `allow_tf32` where the newer setting was used
         torch.backends.cuda.matmul.fp32_precision if kind == "blocks" else "",
-        StepConfig(
-            size=a.h0.shape[1],
-            recurrent=a.w_hh.shape[0],
-            width=a.w_ih.shape[0],
-            gated=a.w_hh.shape[0] > a.h0.shape[1],
-            normalized=a.norms is not None,
-            time_normalized=a.eta is not None,
-            has_lengths=a.lengths is not None,
-            has_starts=a.starts is not None,
-            zoneout="none" if a.keep is None else "probability" if mask is None else "mask",
-            activation=a.activation,
-        ),
+        _config(a),
     )
     arguments = [
         parts,
@@ -95,6 +88,27 @@ def _launch(
     with torch.cuda.device_of(parts):
         given = *arguments, *numbers, steps, batch, keep_mean, eta, float(a.epsilon)
         start(kernel, -(-batch // rows), *given, **settings)
+
+
+def _config(a: Any) -> StepConfig:
+    """Return what is fixed when a kernel is compiled."""
+    return StepConfig(
+        size=a.h0.shape[1],
+        recurrent=a.w_hh.shape[0],
+        width=a.w_ih.shape[0],
+        gated=a.w_hh.shape[0] > a.h0.shape[1],
+        normalized=a.norms is not None,
+        time_normalized=a.eta is not None,
+        has_lengths=a.lengths is not None,
+        has_starts=a.starts is not None,
+        zoneout="none" if a.keep is None else "probability" if a.keep.dim() == 0 else "mask",
+        activation=a.activation,
+    )
+
+
+def _loop(a: Any) -> Loop:
+    """Return the loop over the steps on the host."""
+    return Loop(_config(a), _product_dtype(a), CHECKPOINT_EVERY, _processors(a.h0.device))
 
 
 def _transposed_weights(a: Any, dtype: torch.dtype) -> Tensor:
@@ -135,7 +149,6 @@ def _settings(
         "precision": "tf32x3" if is_float and fp32_precision != "tf32" else "tf32",
         "block_batch": BLOCK_BATCH,
         "block_rows": min(max(TILE // 2 // block_size, 1), BLOCK_BATCH),
-        "block_out": min(block_size, 256),
         "block_in": min(block_size, 32),
         "num_warps": 8,
         "num_stages": 2,
@@ -198,10 +211,11 @@ def allocate(a: Any) -> tuple[list[Any], list[Any]]:
         return results, [*saved, None, None, None, None]
     results[2] = new((batch, size, size))
     slots = replaced = None
+    width = stride_of(size) if size > WHOLE else size
     if a.starts is not None:
         slots = new((steps, batch), dtype=torch.int64)
-        replaced = new((count_true(a.starts), size, size))
-    checkpoints = new(((steps - 1) // CHECKPOINT_EVERY, batch, size, size))
+        replaced = new((count_true(a.starts), size, width))
+    checkpoints = new(((steps - 1) // CHECKPOINT_EVERY, batch, size, width))
     return results, [*saved, new((steps, batch, size)), slots, replaced, checkpoints]
 
 
@@ -222,7 +236,10 @@ def forward(a: Any) -> tuple[list[Any], list[Any]]:
         parts.copy_(projected)
     if restoring[1] is not None:  # the number of each reset, from 0
         torch.cumsum(a.starts.flatten(), 0, out=restoring[1].view(-1)).sub_(1)
-    _launch(a, True, parts, a.memory, [*results, scales, *restoring])
+    if _kind(a, True) == "steps":
+        _loop(a).forward(a, results, saved)
+    else:
+        _launch(a, True, parts, a.memory, [*results, scales, *restoring])
     return results, saved
 
 
@@ -234,16 +251,19 @@ def backward(
     parts, scales, *restoring = saved
     dtype, new = _product_dtype(a), a.h0.new_empty
     grad_outputs, grad_final, grad_final_memory, _ = gradients
-    grad_hidden = new(a.h0.shape)
-    grad_memory = None if memory is None else new(memory.shape)
     grad_norms = None if a.norms is None else a.norms.new_zeros(len(a.h0), *a.norms.shape)
-    if parts.numel():
-        if _kind(a, False) == "tiles":  # the kernel overwrites it
-            memory = memory.clone()
-        written = [grad_hidden, grad_memory, grad_norms]
-        tensors = [outputs, scales, *restoring, grad_outputs, grad_final, grad_final_memory, *written]
-        given = grad_outputs is not None, grad_final is not None, grad_final_memory is not None
-        _launch(a, False, parts, memory, tensors, *map(int, given))
+    if _kind(a, False) == "steps" and parts.numel():
+        grad_hidden, grad_memory = _loop(a).backward(a, results, saved, gradients, grad_norms)
+    else:
+        grad_hidden = new(a.h0.shape)
+        grad_memory = None if memory is None else new(memory.shape)
+        if parts.numel():
+            if _kind(a, False) == "tiles":  # the kernel overwrites it
+                memory = memory.clone()
+            written = [grad_hidden, grad_memory, grad_norms]
+            tensors = [outputs, scales, *restoring, grad_outputs, grad_final, grad_final_memory, *written]
+            given = grad_outputs is not None, grad_final is not None, grad_final_memory is not None
+            _launch(a, False, parts, memory, tensors, *map(int, given))
     grad_bias = parts.sum((0, 1))
     products = cast(parts, dtype)
     grad_weight = recurrent_gradient(

@@ -11,7 +11,14 @@ every `checkpoint_every` steps, so that rounding errors do not accumulate over l
 import triton
 import triton.language as tl
 
-from gyral.ops.rum.triton.rotation import apply, apply_backward, rotation_backward
+from gyral.ops.rum.triton.memory import (
+    add_rows,
+    begin_memory,
+    memory_gradients,
+    rotate_memory,
+    rotate_memory_backward,
+)
+from gyral.ops.rum.triton.rotation import apply, apply_backward
 from gyral.ops.rum.triton.step import (
     StepArguments,
     begin_step,
@@ -24,7 +31,7 @@ from gyral.ops.rum.triton.step import (
     restore_step,
     store_parts,
 )
-from gyral.ops.triton.rows import add_2, add_3, add_4, add_5
+from gyral.ops.triton.rows import add_2
 
 
 @triton.jit
@@ -46,12 +53,6 @@ def _load_weights(weight, start, columns, config: tl.constexpr, block: tl.conste
 
 
 @triton.jit
-def _add_rows(x, groups: tl.constexpr):
-    """Return the sums (groups, N) of every `groups`th row of x (K, N): threads need not exchange any for them."""
-    return tl.sum(tl.reshape(x, [x.shape[0] // groups, groups, x.shape[1]]), axis=0)
-
-
-@triton.jit
 def _products(
     vector, distance: tl.constexpr, weight, columns, config: tl.constexpr, block: tl.constexpr, groups: tl.constexpr
 ):
@@ -61,78 +62,10 @@ def _products(
     for start in range(0, config.size, block):
         at = start + tl.arange(0, block)[:, None]
         target, gate = _load_weights(weight, start, columns, config, block)
-        to_target += _add_rows(target * tl.load(vector + at, mask=at < config.size, other=0.0), groups)
+        to_target += add_rows(target * tl.load(vector + at, mask=at < config.size, other=0.0), groups)
         if config.gated:
-            to_gate += _add_rows(gate * tl.load(vector + distance + at, mask=at < config.size, other=0.0), groups)
+            to_gate += add_rows(gate * tl.load(vector + distance + at, mask=at < config.size, other=0.0), groups)
     return tl.reduce((to_target, to_gate), 0, add_2)
-
-
-@triton.jit
-def _begin_memory(tile, at, inside, row, columns, started, slot, saving, checkpoint, config: tl.constexpr):
-    """Return rows of R_{t−1}, or of the identity after a reset; store them before a reset, and in a checkpoint."""
-    if config.has_starts:  # noqa: SIM102 (a condition of the compiler, and one of the kernel)
-        if started:
-            tl.store(slot + at, tile, mask=inside)
-            tile = tl.where((row == columns[None, :]) & inside, 1.0, 0.0)
-    if saving:
-        tl.store(checkpoint + at, tile, mask=inside)
-    return tile
-
-
-@triton.jit
-def _rotate_memory(tile, h, rotation):
-    """Return rows of R_t, and R_t h_{t−1} (K, 1), given those of R_{t−1}."""
-    u, w, c11, c12, c21 = rotation.u[None, :], rotation.w[None, :], rotation.c11, rotation.c12, rotation.c21
-    # R_t h = R_{t−1} (Rotation h), from the same sums as R_t from R_{t−1}
-    tile_h, tile_u, tile_w = tl.reduce((tile * h[None, :], tile * u, tile * w), 1, add_3, keep_dims=True)
-    read = tile_h + rotation.along_u * tile_u + rotation.along_w * tile_w
-    return tile + (c11 * tile_u + c21 * tile_w) * u + (c12 * tile_u + c11 * tile_w) * w, read
-
-
-@triton.jit
-def _rotate_memory_backward(tile, d_tile, dy, h, rotation, sums, groups: tl.constexpr):
-    """Return rows of R_{t−1} and ∂L/∂R_{t−1}, given those of R_t, ∂L/∂R_t without the term of y_t = R_t h, and ∂L/∂y_t.
-
-    Return also their terms in the sums of `_memory_gradients`.
-    """
-    u, w, c11, c12, c21 = rotation.u[None, :], rotation.w[None, :], rotation.c11, rotation.c12, rotation.c21
-    to_h, m_u, m_w, mt_u, mt_w = sums
-    to_h += _add_rows(tile * dy, groups)
-    # R_{t−1} = R_t Rotationᵀ, and its products with u and w, whose inner product is that of obtuse angles, 0, or c
-    tile_u, tile_w, d_u, d_w = tl.reduce((tile * u, tile * w, d_tile * u, d_tile * w), 1, add_4, keep_dims=True)
-    along_u, along_w = c11 * tile_u + c12 * tile_w, c21 * tile_u + c11 * tile_w
-    tile += along_u * u + along_w * w
-    u_w = tl.where(rotation.is_obtuse, 0.0, rotation.overlap)
-    tile_u, tile_w = tile_u + along_u + u_w * along_w, tile_w + u_w * along_u + along_w
-    d_tile += dy * h[None, :]
-    d_u, d_w = d_u + dy * rotation.h_u, d_w + dy * rotation.h_w
-    m_u += _add_rows(tile * d_u, groups)
-    m_w += _add_rows(tile * d_w, groups)
-    mt_u += _add_rows(d_tile * tile_u, groups)
-    mt_w += _add_rows(d_tile * tile_w, groups)
-    # ∂L/∂R_{t−1} = ∂L/∂R_t Rotationᵀ
-    d_tile += (c11 * d_u + c12 * d_w) * u + (c21 * d_u + c11 * d_w) * w
-    return tile, d_tile, (to_h, m_u, m_w, mt_u, mt_w)
-
-
-@triton.jit
-def _memory_gradients(sums, rotation):
-    """Return the gradients of `embedded`, `target` and h through R_t h, given terms of sums.
-
-    Args:
-        to_h: Of R_tᵀ ∂L/∂y_t.
-        m_u, m_w, mt_u, mt_w: Of M u, M w, Mᵀ u and Mᵀ w, M = R_{t−1}ᵀ ∂L/∂R_t.
-        rotation: The rotation.
-    """
-    u, w, c11, c12, c21 = rotation.u, rotation.w, rotation.c11, rotation.c12, rotation.c21
-    to_h, m_u, m_w, mt_u, mt_w = tl.reduce(sums, 0, add_5)
-    # with E = [u w], ∂E = M E Cᵀ + Mᵀ E C and ∂C = Eᵀ M E
-    dc11, dc12, dc21, dc22 = tl.reduce((u * m_u, u * m_w, w * m_u, w * m_w), 0, add_4)
-    du = c11 * (m_u + mt_u) + c12 * m_w + c21 * mt_w
-    dw = c11 * (m_w + mt_w) + c21 * m_u + c12 * mt_u
-    du_u, du_w, dw_u, dw_w = tl.reduce((u * du, w * du, u * dw, w * dw), 0, add_4)
-    dembedded, dtarget = rotation_backward(du, dw, du_u, du_w, dw_u, dw_w, dc11, dc12, dc21, dc22, rotation)
-    return dembedded, dtarget, to_h
 
 
 @triton.jit
@@ -220,8 +153,8 @@ def forward_one_row(
                 slot += tl.load(slots + index, mask=started, other=0) * area
             reads = memory_reads + index * size
             if on_chip:
-                tile = _begin_memory(tile, at, inside, out, columns, started, slot, saving, checkpoint, config)
-                tile, read = _rotate_memory(tile, h, rotation)
+                tile = begin_memory(tile, at, inside, out, columns, started, slot, saving, checkpoint, config)
+                tile, read = rotate_memory(tile, h, rotation)
                 tl.store(reads + out, read, mask=out < size)
                 rotated = tl.reshape(read, [block_size])
             else:
@@ -231,8 +164,8 @@ def forward_one_row(
                 for start in range(0, size, block_tile):
                     at, inside, out = _tile(start, columns, size, block_tile)
                     tile = tl.load(source + at, mask=inside, other=0.0)
-                    tile = _begin_memory(tile, at, inside, out, columns, started, slot, saving, checkpoint, config)
-                    tile, read = _rotate_memory(tile, h, rotation)
+                    tile = begin_memory(tile, at, inside, out, columns, started, slot, saving, checkpoint, config)
+                    tile, read = rotate_memory(tile, h, rotation)
                     tl.store(reads + out, read, mask=out < size)
                     tl.store(final_memory + at, tile, mask=inside)
                 tl.debug_barrier()
@@ -327,7 +260,7 @@ def backward_one_row(
             if on_chip:
                 if stored:
                     tile = tl.load(source + at, mask=inside, other=0.0)
-                tile, d_tile, sums = _rotate_memory_backward(tile, d_tile, dy[:, None], h, rotation, sums, groups)
+                tile, d_tile, sums = rotate_memory_backward(tile, d_tile, dy[:, None], h, rotation, sums, groups)
                 if config.has_starts:
                     d_tile = tl.where(started, 0.0, d_tile)
             else:
@@ -343,10 +276,10 @@ def backward_one_row(
                     tile = tl.load(source + at, mask=inside, other=0.0)
                     d_tile = tl.load(grad_source + at, mask=inside & (grad_given != 0), other=0.0)
                     dy_out = tl.load(reads + out, mask=out < size, other=0.0)
-                    tile, d_tile, sums = _rotate_memory_backward(tile, d_tile, dy_out, h, rotation, sums, groups)
+                    tile, d_tile, sums = rotate_memory_backward(tile, d_tile, dy_out, h, rotation, sums, groups)
                     tl.store(memory + at, tile, mask=inside)
                     tl.store(grad_memory + at, tl.where(started, 0.0, d_tile), mask=inside)
-            dembedded, dtarget, to_h = _memory_gradients(sums, rotation)
+            dembedded, dtarget, to_h = memory_gradients(sums, rotation)
         else:
             dembedded, dtarget, to_h = apply_backward(dy, h, rotation)
         dh += to_h

@@ -1,0 +1,119 @@
+"""RUM's Triton kernels for large hidden sizes, whose steps the host runs: at small sizes, and what they cost."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="the kernels need triton")
+
+from triton.runtime import interpreter
+
+from gyral.ops.rum import triton as triton_kernels
+from gyral.ops.rum.triton import launch, loop
+from tests.helpers.triton import ON_GPU
+from tests.ops.contract import Named
+from tests.ops.rum.test_rum_triton import CHOICES, by_kernel, by_reference, check, kernels, make
+
+__all__ = ["kernels"]  # a fixture
+PROCESSORS = 6  # of a GPU, for which a memory of a batch of three has four programs
+
+
+@pytest.fixture(autouse=True)
+def steps_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have these kernels run all hidden sizes, and several programs in a loop for a memory of eleven rows."""
+    monkeypatch.setattr(launch, "WHOLE", 0)
+    monkeypatch.setattr(launch, "_processors", lambda device: PROCESSORS)
+    monkeypatch.setattr(loop, "TILE", (32, 32))
+    monkeypatch.setattr(loop, "SUMS", 2)
+
+
+CASES: dict[str, Named] = {
+    f"choice={index} lambd={lambd}": {"batch": 3, "steps": 3, "lambd": lambd, **choice}
+    for lambd in (0.0, 1.0)
+    for index, choice in enumerate(CHOICES)
+}
+
+
+@pytest.mark.named("choice=2 lambd=0.0", "choice=7 lambd=0.0", "choice=7 lambd=1.0")
+@pytest.mark.parametrize("given", CASES)
+def test_steps_equal_the_loop(given: str) -> None:
+    check(make(**CASES[given]), is_generic=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lambd", [0.0, 1.0])
+@pytest.mark.parametrize("size", [2, 3, 16, 29])
+def test_sizes(size: int, lambd: float) -> None:
+    check(make(size, 2, 5, lambd=lambd, ragged=True, resets=True), is_generic=True)
+
+
+def test_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "CHECKPOINT_EVERY", 2)
+    check(make(5, 2, 5, lambd=1.0, ragged=True, resets=True), is_generic=True)
+    # they are in use: without them no gradient comes before the last of them
+    forward = launch.forward
+
+    def forgetful(arguments: Any) -> Any:
+        results, saved = forward(arguments)
+        assert saved[-1].shape == (2, 1, 5, 8)
+        assert not saved[-1].isnan().any()
+        saved[-1].fill_(float("nan"))
+        return results, saved
+
+    monkeypatch.setattr(triton_kernels, "forward", forgetful)
+    gradients = by_kernel(make(5, 1, 5, lambd=1.0))["gradient of x"]
+    assert gradients[:3].isnan().any()
+    assert gradients[4:].isfinite().all()
+
+
+@pytest.mark.named("1.0-dtype0")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("lambd", [0.0, 1.0])
+def test_half_precision(dtype: torch.dtype, lambd: float) -> None:
+    """Parts and weights of half precision, where factors and sums of recurrent products are rounded to it."""
+    case = make(9, 2, 3, lambd=lambd, activation="tanh")
+    for given, name in ((case.tensors, "x"), (case.options, "w_hh")):
+        given[name] = given[name].to(dtype).double()
+    truth, bound = by_reference(case), torch.finfo(dtype).eps / 2
+    for name, tensor in by_kernel(case, dtype).items():
+        error = (tensor - truth[name]).norm() / truth[name].norm()
+        assert error <= 8 * bound, f"{name}: {error:.1e}"
+
+
+@contextmanager
+def counted() -> Iterator[list[int]]:
+    """Count the bytes of all addresses that kernels load from or store to, in the interpreter."""
+    builder, found = interpreter.InterpreterBuilder, [0]
+    load, store = builder.create_masked_load, builder.create_masked_store
+
+    def add(pointers: Any, mask: Any) -> None:
+        found[0] += int(mask.data.sum()) * pointers.get_element_ty().primitive_bitwidth // 8
+
+    def counted_load(self: Any, pointers: Any, mask: Any, *others: Any) -> Any:
+        add(pointers, mask)
+        return load(self, pointers, mask, *others)
+
+    def counted_store(self: Any, pointers: Any, value: Any, mask: Any, *others: Any) -> Any:
+        add(pointers, mask)
+        return store(self, pointers, value, mask, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(builder, "create_masked_load", counted_load)
+        patch.setattr(builder, "create_masked_store", counted_store)
+        yield found
+
+
+@pytest.mark.skipif(ON_GPU, reason="the interpreter counts")
+def test_bytes_of_a_step_with_a_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are little more than those of reading and writing R forward, and R and its gradient backward."""
+    size = 250
+    monkeypatch.undo()
+    # three programs for each memory, as at a batch of 128 on 132 multiprocessors
+    monkeypatch.setattr(launch, "_processors", lambda device: 1)
+    monkeypatch.setattr(loop, "PROGRAMS_PER_PROCESSOR", 3)
+    with counted() as found:
+        by_kernel(make(size, 1, 1, lambd=1.0))
+    assert found[0] <= 26 * size**2
