@@ -331,6 +331,34 @@ def launch_windows(case: WindowCase) -> None:
     launch.backward(a, results, saved, [torch.zeros_like(results[0])], {})
 
 
+class BlockCase(NamedTuple):
+    """Arguments that make the scan of block-diagonal matrices launch its kernels: N, b, and whether there are masks."""
+
+    size: int
+    block: int
+    masked: bool
+    cards: tuple[int, ...] = (HOPPER,)
+    kernels: int = 2
+
+    def __str__(self) -> str:
+        return f"size={self.size} block={self.block} masked={self.masked}"
+
+
+def launch_blocks(case: BlockCase) -> None:
+    """Launch the kernels of the scan of block-diagonal matrices, forward and backward."""
+    import torch
+
+    from gyral.ops.block_scan import block_scan
+    from gyral.ops.block_scan.triton import launch
+
+    batch, size, zeros = 2, case.size, torch.zeros
+    lengths = torch.ones(batch, dtype=torch.int64) if case.masked else None
+    given = zeros(STEPS, batch, size, case.block), zeros(STEPS, batch, size), zeros(batch, size)
+    a = block_scan.Arguments(*given, zeros(STEPS, batch, dtype=torch.bool), lengths)
+    results, saved = launch.forward(a)
+    launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
+
+
 class HeadsCase(NamedTuple):
     """Arguments that make the operator of mLSTM's outputs launch its kernels: V."""
 
@@ -551,6 +579,15 @@ FAMILIES = {
             *(LSTMCase(1, width, True) for width in (250, 768)),
         ),
         launch_slstm,
+    ),
+    "block_scan": Family(
+        "block_scan/triton",
+        (
+            BlockCase(50, 4, True, (*CARDS,)),
+            *(BlockCase(128, block, False) for block in (4, 8, 16, 32, 64, 128)),
+            BlockCase(250, 4, True),
+        ),
+        launch_blocks,
     ),
     "convolution": Family(
         "convolution/triton",

@@ -13,6 +13,8 @@ from gyral.ops.operator import Operator
 
 __all__ = ["block_scan", "step"]
 
+LARGEST_ON_GPU = 128  # units of a block whose matrix is in the registers of a program
+
 
 def shapes(a: Any) -> None:
     """Check the shapes; see `gyral.ops.declaration.Checks`."""
@@ -41,5 +43,10 @@ KERNELS = Kernels(
     gradients={"change": like("change")},
 )
 block_scan = Operator(
-    naive.block_scan, {"cpu": KERNELS}, shapes=shapes, dtypes={"is_first": torch.bool}, products=products
+    naive.block_scan,
+    {"cpu": KERNELS, "cuda": "gyral.ops.block_scan.triton"},
+    supports=lambda a: a.change.device.type == "cpu" or a.change.shape[3] <= LARGEST_ON_GPU,
+    shapes=shapes,
+    dtypes={"is_first": torch.bool},
+    products=products,
 )

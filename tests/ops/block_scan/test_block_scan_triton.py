@@ -1,0 +1,167 @@
+"""The Triton kernels of block scans against plain torch in float64: on a GPU, else under the interpreter."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="the kernels need triton")
+
+from torch import Tensor
+
+from gyral.cells.slice import SLiCECell
+from gyral.nn.recurrent import Recurrent
+from gyral.ops.block_scan import block_scan
+from gyral.ops.block_scan.triton import kernels, launch
+from gyral.ops.operator import KernelUnavailableError
+from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+
+TOLERANCE = 1e-5 if ON_GPU else 2e-6
+# T, B, N, b: a single number, one step, whole blocks, a block that is not full, blocks of one unit, one block, and
+# a block with more places than units
+SIZES = [(1, 1, 1, 1), (1, 2, 4, 2), (11, 2, 6, 2), (7, 2, 7, 4), (5, 1, 5, 1), (6, 2, 5, 5), (4, 1, 3, 8)]
+NAMES = ("change", "values", "h0")
+
+
+@pytest.fixture(autouse=True)
+def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    if not ON_GPU:
+        monkeypatch.setattr(launch, "MOST_AHEAD", 2)
+    with kernels_of(block_scan):
+        yield
+
+
+class Case:
+    """Arguments: tensors with a gradient, in float64 with values of float32, and others."""
+
+    def __init__(self, steps: int, batch: int, size: int, block: int, lengths: bool = False, first: float = 0.3):
+        shapes = (steps, batch, size, block), (steps, batch, size), (batch, size)
+        self.tensors = {name: torch.randn(shape).double() for name, shape in zip(NAMES, shapes, strict=True)}
+        self.tensors["change"] /= 2
+        self.others = {"is_first": (torch.rand(steps, batch) < first).to(DEVICE)}
+        if lengths:
+            self.others["lengths"] = torch.randint(1, steps + 1, (batch,), device=DEVICE)
+
+    def results(self, run: Any, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Return the results and the gradients, in float64."""
+        leaves = {name: each.to(DEVICE, dtype).requires_grad_() for name, each in self.tensors.items()}
+        values = run(**leaves, **self.others)
+        by = [torch.sin(torch.arange(value.numel(), device=DEVICE, dtype=dtype)).view_as(value) for value in values]
+        gradients = torch.autograd.grad(values, list(leaves.values()), by)
+        found = dict(zip(("outputs", "final", *leaves), (*values, *gradients), strict=True))
+        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
+
+    def by_kernels(self) -> dict[str, Tensor]:
+        return self.results(block_scan, torch.float32)
+
+    def check(self) -> dict[str, Tensor]:
+        """Compare the kernels with plain torch; return their results."""
+        found, expected = self.by_kernels(), self.results(block_scan.naive, torch.float64)
+        for name, tensor in expected.items():
+            error, size = (found[name] - tensor).norm().item(), tensor.norm().item()
+            assert error <= TOLERANCE * size, f"{name}: {error / size:.1e}"
+        return found
+
+
+@pytest.mark.named("*(1, 2*True*0.0*", "*(11, *True*0.3*", "*(7, *True*0.3*", "*(6, *False*0.0*", "*(4, *True*0.3*")
+@pytest.mark.parametrize("first", [0.0, 0.3])
+@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_kernels_equal_plain_torch(sizes: tuple[int, ...], lengths: bool, first: float) -> None:
+    case = Case(*sizes, lengths, first)
+    found = case.check()
+    if lengths:
+        beyond = torch.arange(sizes[0]).unsqueeze(1) >= case.others["lengths"].cpu()
+        assert not any(found[name][beyond].any() for name in ("outputs", "change", "values"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [(20, 1, 50, 4), (9, 1, 33, 16), (5, 1, 70, 64)], ids=str)
+def test_sizes_of_a_gpu(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "MOST_AHEAD", 8)
+    Case(*sizes, True).check()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of numpy
+def test_nothing_before_a_first_step_or_beyond_the_end_is_read() -> None:
+    case = Case(6, 2, 5, 4, True)
+    case.others["is_first"].zero_()[3] = True
+    case.others["lengths"][:] = 5
+    expected = case.by_kernels()
+    case.tensors["h0"][0] = torch.nan
+    case.tensors["change"][3] = case.tensors["change"][5:] = torch.nan
+    case.tensors["change"][4, :, 4:, 1:] = torch.nan  # columns of units that do not exist
+    case.tensors["values"][:3] = case.tensors["values"][4:] = torch.nan
+    found = case.by_kernels()
+    assert torch.equal(found["outputs"][3:], expected["outputs"][3:])
+    assert torch.equal(found["outputs"][:, 1], expected["outputs"][:, 1])
+    assert torch.equal(found["final"], expected["final"])
+    assert torch.equal(found["change"][3:], expected["change"][3:])
+    assert torch.equal(found["values"], expected["values"])
+
+
+def test_no_rows() -> None:
+    assert not any(tensor.any() for tensor in Case(3, 0, 4, 2).by_kernels().values())
+
+
+def test_each_result_may_be_differentiated_alone() -> None:
+    case = Case(3, 2, 3, 2)
+    tensors = {name: each.float().to(DEVICE) for name, each in case.tensors.items()}
+    given = block_scan.Arguments(**case.others, **tensors)
+    results, _ = launch.forward(given)
+    for index in range(2):
+        gradients = [each.cos() if place == index else None for place, each in enumerate(results)]
+        zeros = [torch.zeros_like(each) if by is None else by for each, by in zip(results, gradients, strict=True)]
+        found, expected = (launch.backward(given, results, [], by, {}) for by in (gradients, zeros))
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_one_launch_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, launched = launch.launch, []
+    monkeypatch.setattr(launch, "launch", lambda kernel, *given: (launched.append(kernel), run(kernel, *given)))
+    Case(2, 1, 2, 2).by_kernels()
+    assert launched == [kernels.forward_blocks, kernels.backward_blocks]
+
+
+def test_the_first_use_compares_with_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = launch.forward
+
+    def wrong(given: Any) -> Any:
+        results, saved = forward(given)
+        results[0][-1].mul_(1.01)
+        return results, saved
+
+    monkeypatch.setattr(launch, "forward", wrong)
+    launch._probe.cache_clear()
+    with pytest.raises(KernelUnavailableError, match=f"block scans do not run on {DEVICE}: result 0 differs"):
+        launch.prepare(torch.device(DEVICE))
+    monkeypatch.undo()
+    launch._probe.cache_clear()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_cell_equals_its_loop(masked: bool) -> None:
+    steps, batch = 5, 3
+    cell = SLiCECell(4, 5, block_size=2).to(DEVICE)
+    lengths = torch.tensor([2, steps, 3], device=DEVICE) if masked else None
+    starts = (torch.rand(steps, batch) < 0.3).to(DEVICE) if masked else None
+    inputs = torch.randn(steps, batch, 4, device=DEVICE)
+    found = []
+    for backend in ("fused", "reference"):
+        module = Recurrent(lambda size: cell, 4, backend=backend)
+        outputs, (state,) = module(leaf := inputs.clone().requires_grad_(), lengths=lengths, starts=starts)
+        total = outputs.sin().sum() + state.hidden.sin().sum()
+        found.append([outputs, *torch.autograd.grad(total, [leaf, *cell.parameters()])])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="the interpreter has one thread")
+def test_the_same_bits_again() -> None:
+    case = Case(300, 40, 250, 64, True, 0.01)
+    case.tensors["change"] /= 64
+    expected = case.check()
+    for _ in range(10):
+        found = case.by_kernels()
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
