@@ -9,7 +9,6 @@ from benchmarks.gpu_rows import SIZES
 SMALL, LONG, _ = SIZES
 SAMPLED = ("EURNN", "GatedDeltaNet", "LRU", "MinGRU", "RGLRU", "RUM:lambd=1", "S5")
 DIAGONAL = ("LRU", "MinGRU", "MinLSTM", "RGLRU", "S5")  # with kernels in Triton
-STEP_BY_STEP = ("M2RNN",)  # whose functions for whole sequences take each step, and so seconds to count
 
 
 def is_loop(model: str) -> bool:
@@ -50,7 +49,7 @@ def test_a_step_launches_no_more_than_recorded(model: str) -> None:
 @pytest.mark.parametrize("model", gpu_rows.models())
 def test_no_model_launches_more_than_recorded(model: str) -> None:
     check(model, SMALL)
-    if not is_loop(model) and model not in STEP_BY_STEP:
+    if not is_loop(model):
         check(model, LONG)
 
 

@@ -426,6 +426,37 @@ def launch_slstm(case: LSTMCase) -> None:
     launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
 
 
+class MatrixCase(NamedTuple):
+    """Arguments that make the operator of M²RNN launch its kernels: H, K, V, and whether all options are used."""
+
+    heads: int
+    key: int
+    value: int
+    masked: bool
+    cards: tuple[int, ...] = (HOPPER,)
+    kernels: int = 2
+
+    def __str__(self) -> str:
+        return f"heads={self.heads} key={self.key} value={self.value} masked={self.masked}"
+
+
+def launch_m2rnn(case: MatrixCase) -> None:
+    """Launch the kernels of M²RNN, forward and backward."""
+    import torch
+
+    from gyral.ops.m2rnn import m2rnn
+    from gyral.ops.m2rnn.triton import launch
+
+    batch, heads, key, value, zeros = 2, case.heads, case.key, case.value, torch.zeros
+    vectors = *(zeros(STEPS, batch, 1, key) for _ in range(2)), zeros(STEPS, batch, heads, value)
+    lengths = torch.ones(batch, dtype=torch.int64) if case.masked else None
+    starts = zeros(STEPS, batch, dtype=torch.bool) if case.masked else None
+    others = zeros(STEPS, batch, heads), zeros(heads, value, value), zeros(batch, heads, key, value)
+    a = m2rnn.Arguments(*vectors, *others, 1.0 if case.masked else None, lengths, starts)
+    results, saved = launch.forward(a)
+    launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
+
+
 def launch_rotations(case: RotationCase) -> None:
     """Launch the kernels of the rotation scan, forward and backward."""
     import torch
@@ -599,6 +630,16 @@ FAMILIES = {
             WindowCase("constant", 128, 128, 3, True),
         ),
         launch_windows,
+    ),
+    "m2rnn": Family(
+        "m2rnn/triton",
+        (
+            MatrixCase(4, 52, 13, True, (*CARDS,)),
+            MatrixCase(4, 64, 16, False),
+            *(MatrixCase(4, 128, 32, masked) for masked in (False, True)),
+            MatrixCase(4, 252, 63, True, (*CARDS,)),
+        ),
+        launch_m2rnn,
     ),
     "stabilized_gates": Family(
         "stabilized_gates/triton", (GatesCase(4, True, (*CARDS,)), GatesCase(8, False)), launch_gates

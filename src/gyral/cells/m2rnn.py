@@ -13,7 +13,7 @@ from gyral.cells.short_convolution import ConvolvedCell
 from gyral.core.options import PositiveFloat, PositiveInt, Range, derived
 from gyral.ops.autograd import outside_autocast
 from gyral.ops.gated_norm import gated_norm
-from gyral.ops.m2rnn import m2rnn, naive
+from gyral.ops.m2rnn import LARGEST_VALUE, m2rnn, naive
 
 EPSILON = 1e-5  # of the normalization
 
@@ -101,6 +101,11 @@ class M2RNNCell(ConvolvedCell):
     def init_state(self, batch_size: int) -> State:
         memory = self.zeros(batch_size, self.heads, self.key_size, self.value_size, dtype=self.state_dtype)
         return self.State(memory, self.init_window(batch_size))
+
+    def kernels_unsupported_reason(self) -> str | None:
+        if self.D.device.type != "cpu" and self.value_size > LARGEST_VALUE:
+            return f"the kernels support up to {LARGEST_VALUE} columns of a memory, not {self.value_size}"
+        return super().kernels_unsupported_reason()
 
     def project(self, inputs: Tensor) -> Projected:
         of_values, of_forget, of_gate = self.weight_ih.split([self.channels, self.heads, self.output_size])

@@ -13,7 +13,7 @@ from gyral.ops.m2rnn import naive
 from gyral.ops.native.kernels import Kernels, before_chunks, like
 from gyral.ops.operator import Operator
 
-__all__ = ["m2rnn"]
+__all__ = ["LARGEST_VALUE", "m2rnn"]
 
 
 CHUNK = 32  # steps; with the default sizes, the kept memories then take no more space than the projected inputs
@@ -60,4 +60,11 @@ KERNELS = Kernels(
     states={"s0": "final"},
     gradients={"weight": lambda a: a.weight.new_empty(a.s0.shape[0], *a.weight.shape)},
 )
-m2rnn = Operator(naive.m2rnn, {"cpu": KERNELS}, shapes=shapes, products=products)
+LARGEST_VALUE = 64  # columns of a memory for the kernels for a GPU, whose programs have all of W
+m2rnn = Operator(
+    naive.m2rnn,
+    {"cpu": KERNELS, "cuda": "gyral.ops.m2rnn.triton"},
+    supports=lambda a: a.v.device.type == "cpu" or a.v.shape[-1] <= LARGEST_VALUE,
+    shapes=shapes,
+    products=products,
+)
