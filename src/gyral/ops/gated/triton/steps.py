@@ -30,23 +30,34 @@ from gyral.ops.triton.launch import as_bytes
 NUMBERS = 128  # of a row, for each warp
 
 
+# Rows that have ended are computed, too, but nothing of them is kept: no load waits for the length of its row.
+
+
 @triton.jit
-def _begins(starts, index, active):
-    """Return whether a row is reset before a step; `starts` may be None."""
-    begins = active & False
+def _length(lengths, row, steps):
+    length = steps
+    if lengths is not None:
+        length = tl.load(lengths + row).to(tl.int32)
+    return length
+
+
+@triton.jit
+def _begins(starts, index, exists):
+    """Return whether a row is reset before a step, if it exists; `starts` may be None."""
+    begins = exists & False
     if starts is not None:
-        begins = tl.load(starts + index, mask=active, other=0) != 0
+        begins = tl.load(starts + index, mask=exists, other=0) != 0
     return begins
 
 
 @triton.jit
-def _load_state(state, row, past, index, lag, is_first, active, columns, count: tl.constexpr, size: tl.constexpr):
+def _load_state(state, row, past, index, lag, is_first, columns, count: tl.constexpr, size: tl.constexpr):
     """Return rows of h or c before a step: those of `state` (B, …), or of `past` (T, B, …), some steps ago."""
     width: tl.constexpr = count * size
     at = past + (index - lag) * width
     if is_first:
         at = state + row * width
-    return load_rows(at, columns, active, count, size)
+    return load_rows(at, columns, True, count, size)
 
 
 @triton.jit
@@ -80,25 +91,23 @@ def forward_rows(
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, block)
     index = row + tl.cast(t, tl.int64) * batch
-    length = steps
-    if lengths is not None:
-        length = tl.load(lengths + row).to(tl.int32)
+    length = _length(lengths, row, steps)
     active = t < length
-    begins = _begins(starts, index, active)
+    begins = _begins(starts, index, t < steps)
     distance, is_first = tl.cast(lag, tl.int64) * batch, t < lag
-    h = _load_state(h0, row, past, index, distance, is_first, active, columns, count, size)
+    h = _load_state(h0, row, past, index, distance, is_first, columns, count, size)
     c = h
     if config.has_cell_state:
-        c = _load_state(c0, row, past_cell_states, index, distance, is_first, active, columns, 1, size)
+        c = _load_state(c0, row, past_cell_states, index, distance, is_first, columns, 1, size)
     if starts is not None:
         h = _reset(h, fresh, begins, columns, count, size)
         if config.has_cell_state:
             c = _reset(c, None, begins, columns, 1, size)
-    given = load_parts(parts + index * config.width, columns, active, config)
-    added = load_parts(products + row * config.width, columns, active, config)
-    further = load_rows(extra, columns, active, config.extra, size)
+    given = load_parts(parts + index * config.width, columns, True, config)
+    added = load_parts(products + row * config.width, columns, True, config)
+    further = load_rows(extra, columns, True, config.extra, size)
     new, new_c, saved, product = step_forward(given, added, h, c[0], further, columns, epsilon, config)
-    factor = load_zoneout(keep + index * hidden_size, keep_mean, columns, active, zoneout, count, size)
+    factor = load_zoneout(keep + index * hidden_size, keep_mean, columns, True, zoneout, count, size)
     new = zone_out(new, h, factor, zoneout, count)
     tl.debug_barrier()  # several threads may hold an element: all have loaded it before one overwrites it
     store_parts(saved, parts + index * config.width, columns, active, config)
@@ -112,7 +121,7 @@ def forward_rows(
         store_rows(found, final_hidden + row * hidden_size, columns, t + 1 == length, count, size)
     if config.has_cell_state:
         factor = load_zoneout(
-            keep_cell_state + index * size, keep_cell_state_mean, columns, active, zoneout_cell_state, 1, size
+            keep_cell_state + index * size, keep_cell_state_mean, columns, True, zoneout_cell_state, 1, size
         )
         new_c = zone_out((new_c,), c, factor, zoneout_cell_state, 1)
         store_rows(new_c, cell_states + index * size, columns, active, 1, size)
@@ -153,30 +162,29 @@ def backward_rows(
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, block)
     index = row + tl.cast(t, tl.int64) * batch
-    length = steps
-    if lengths is not None:
-        length = tl.load(lengths + row).to(tl.int32)
+    length = _length(lengths, row, steps)
     active = t < length
     follows = next_t < length
-    begins = _begins(starts, index, active)
+    begins = _begins(starts, index, t < steps)
     distance, is_first = tl.cast(lag, tl.int64) * batch, t < lag
-    h = _load_state(h0, row, past, index, distance, is_first, active, columns, count, size)
+    h = _load_state(h0, row, past, index, distance, is_first, columns, count, size)
     c, dc = h, h
     if config.has_cell_state:
-        c = _load_state(c0, row, past_cell_states, index, distance, is_first, active, columns, 1, size)
+        c = _load_state(c0, row, past_cell_states, index, distance, is_first, columns, 1, size)
     if starts is not None:
         h = _reset(h, fresh, begins, columns, count, size)
         if config.has_cell_state:
             c = _reset(c, None, begins, columns, 1, size)
-    saved = load_parts(parts + index * config.width, columns, active, config)
+    saved = load_parts(parts + index * config.width, columns, True, config)
     product = saved[0]
     if config.keeps_product:
-        product = tl.load(kept + index * size + columns, mask=active & (columns < size), other=0.0)
-    further = load_rows(extra, columns, active, config.extra, size)
+        product = tl.load(kept + index * size + columns, mask=columns < size, other=0.0)
+    further = load_rows(extra, columns, True, config.extra, size)
 
-    begins_next = _begins(next_starts, row + tl.cast(next_t, tl.int64) * batch, follows)
-    d = load_rows(direct + row * hidden_size, columns, follows, count, size)
-    by_product = load_rows(through + row * hidden_size, columns, follows, count, size)
+    exists = next_t < steps
+    begins_next = _begins(next_starts, row + tl.cast(next_t, tl.int64) * batch, exists) & follows
+    d = load_rows(direct + row * hidden_size, columns, exists, count, size)
+    by_product = load_rows(through + row * hidden_size, columns, exists, count, size)
     inside = columns < size
     passed, fresh_sums, extra_sums = (), (), ()
     for each in tl.static_range(count):
@@ -190,23 +198,24 @@ def backward_rows(
                 sums = tl.load(grad_fresh + here, mask=inside, other=0.0)
                 fresh_sums += (sums + tl.where(begins_next, d_after, 0.0),)
             d_after = tl.where(begins_next, 0.0, d_after)
+        last = 0.0
         if grad_final is not None:
-            d_after += tl.load(grad_final + here, mask=inside & active & (follows == 0), other=0.0)
+            last = tl.load(grad_final + here, mask=inside, other=0.0)
+        d_after = tl.where(follows, d_after, last)
         if grad_outputs is not None:
-            at = grad_outputs + index * hidden_size + each * size + columns
-            d_after += tl.load(at, mask=inside & active, other=0.0)
+            d_after += tl.load(grad_outputs + index * hidden_size + each * size + columns, mask=inside, other=0.0)
         passed += (d_after,)
-    factor = load_zoneout(keep + index * hidden_size, keep_mean, columns, active, zoneout, count, size)
+    factor = load_zoneout(keep + index * hidden_size, keep_mean, columns, True, zoneout, count, size)
     d, d_old = zone_out_backward(passed, factor, zoneout, count)
     dc_old = dc
     if config.has_cell_state:
-        dc = load_rows(carried + row * size, columns, follows, 1, size)
-        dc = (tl.where(begins_next, 0.0, dc[0]),)
+        dc = load_rows(carried + row * size, columns, exists, 1, size)
+        last = 0.0
         if grad_final_cell_state is not None:
-            last = active & (follows == 0)
-            dc = (dc[0] + load_rows(grad_final_cell_state + row * size, columns, last, 1, size)[0],)
+            last = tl.load(grad_final_cell_state + row * size + columns, mask=inside, other=0.0)
+        dc = (tl.where(follows, tl.where(begins_next, 0.0, dc[0]), last),)
         factor = load_zoneout(
-            keep_cell_state + index * size, keep_cell_state_mean, columns, active, zoneout_cell_state, 1, size
+            keep_cell_state + index * size, keep_cell_state_mean, columns, True, zoneout_cell_state, 1, size
         )
         dc, dc_old = zone_out_backward(dc, factor, zoneout_cell_state, 1)
     d_parts, d_product, d, dc, d_extra = step_backward(
@@ -392,7 +401,7 @@ def forward(a: Any, results: list[Any], saved: list[Any]) -> None:
     outputs, *final = results
     own, factors = recurrence(a, outputs, saved), first_factors(a)
     products = a.w_hh.new_empty(len(a.h0), own.config.width)
-    steps = 1 if compiles_only() else len(outputs)
+    steps = min(len(outputs), 1) if compiles_only() else len(outputs)
     with torch.cuda.device_of(outputs):
         for t in range(steps):
             read = factors if factors is not None else a.h0 if t == 0 else outputs[t - 1]
@@ -408,10 +417,10 @@ def backward(a: Any, results: list[Any], saved: list[Any], gradients: list[Any])
     own, (grad_outputs, *final) = recurrence(a, results[0], saved), gradients
     carried = torch.empty_like(a.h0), torch.empty_like(a.h0), None if a.c0 is None else torch.empty_like(a.c0)
     grad_extra = None if a.extra is None else a.extra.new_zeros(len(a.h0), *a.extra.shape)
-    grad_fresh = None if a.fresh is None else torch.zeros_like(a.h0)
+    grad_fresh = None if a.fresh is None or a.starts is None else torch.zeros_like(a.h0)
     steps = len(results[0])
     with torch.cuda.device_of(a.h0):
-        for t in range(steps - 1, steps - 2 if compiles_only() else -1, -1):
+        for t in range(steps - 1, max(steps - 2, -1) if compiles_only() else -1, -1):
             own.backward(t, grad_outputs, (final[0], final[1]), carried, (grad_extra, grad_fresh))
     hidden, through, cell_state = carried
     hidden += through if a.drop is None else through * a.drop
