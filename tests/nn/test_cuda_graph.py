@@ -124,7 +124,7 @@ def test_the_fused_path_as_a_graph_equals_it(gpu: Recordings, model: str) -> Non
 
 
 @pytest.mark.skipif(library.compiler() is None, reason="needs a C++ compiler")
-@pytest.mark.parametrize("model", ["RUM", "LRU", "DeltaNet"])
+@pytest.mark.parametrize("model", ["RUM", "LRU", "DeltaNet", "LSTM:layer_norm=true", "ONLSTM", "GORU", "ExpRNN"])
 def test_kernels_are_recorded_for_short_sequences_that_recur(
     recordings: Recordings, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:

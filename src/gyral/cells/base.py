@@ -198,6 +198,16 @@ class RecurrentCell(MaskedModule, ABC):
         """
         return self.fused_operator is not None
 
+    def fused_constants(self) -> Tensor | None:
+        """Return what `fused` computes from the parameters alone, if a CUDA graph may not record this; else None."""
+        return None
+
+    def fused_from(
+        self, constants: Tensor, inputs: Any, state: State, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, State]:
+        """Do the same as `fused`, given `fused_constants`."""
+        raise NotImplementedError
+
     def forward(
         self, inputs: Any, state: State | None = None, *, run: Callable[..., tuple[Tensor, State]] | None = None
     ) -> tuple[Tensor, State]:

@@ -71,6 +71,9 @@ class ExpRNNCell(UnitaryCell):
     def matrix(self) -> Tensor:
         return self.operator().T
 
+    def fused_constants(self) -> Tensor:
+        return self.recurrent_weight()[0]  # the matrix exponential reads values
+
     def apply_operator(self, operator: Tensor, vectors: Tensor) -> Tensor:
         return vectors @ operator
 

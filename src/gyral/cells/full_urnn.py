@@ -61,6 +61,9 @@ class FullURNNCell(UnitaryCell):
     def operator(self) -> Tensor:
         return unitary.unitary(self.generator)
 
+    def fused_constants(self) -> Tensor:
+        return self.recurrent_weight()[0]  # the matrix exponential reads values
+
     def apply_operator(self, operator: Tensor, vectors: Tensor) -> Tensor:
         return vectors @ operator.T
 

@@ -143,6 +143,9 @@ class GORUCell(RegularizedCell, SubCellMixin):
             "epsilon": self.layer_norm_eps,
         }
 
+    def is_fused_recordable(self, starts: bool) -> bool:
+        return True
+
     def fused(
         self, inputs: Tensor, state: HiddenState, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, HiddenState]:

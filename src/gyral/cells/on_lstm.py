@@ -124,6 +124,9 @@ class ONLSTMCell(RegularizedCell):
             return "recurrent_dropout and layer_norm have no fused path"
         return gated.unsupported_reason(self.bias)
 
+    def is_fused_recordable(self, starts: bool) -> bool:
+        return True
+
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:

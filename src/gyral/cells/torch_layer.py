@@ -311,6 +311,9 @@ class TorchLayerCell(RegularizedCell):
         layer_reason, kernel_reason = self.layer_unsupported_reason(starts=starts), self.kernel_unsupported_reason()
         return None if layer_reason is None or kernel_reason is None else f"{layer_reason}, and {kernel_reason}"
 
+    def is_fused_recordable(self, starts: bool) -> bool:
+        return self.layer_unsupported_reason(starts=starts) is not None  # else the layer of torch runs
+
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:

@@ -240,10 +240,28 @@ class UnitaryCell(RegularizedCell, SubCellMixin):
             return weight
         return torch.cat((torch.cat((weight.real, -weight.imag), 1), torch.cat((weight.imag, weight.real), 1)))
 
+    def is_fused_recordable(self, starts: bool) -> bool:
+        return True
+
     def fused(
         self, inputs: Tensor, state: HiddenState, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, HiddenState]:
-        weight, partner = self.recurrent_weight()
+        return self._fused(*self.recurrent_weight(), inputs, state, lengths, starts)
+
+    def fused_from(
+        self, constants: Tensor, inputs: Tensor, state: HiddenState, lengths: Tensor | None, starts: Tensor | None
+    ) -> tuple[Tensor, HiddenState]:
+        return self._fused(constants, None, inputs, state, lengths, starts)
+
+    def _fused(
+        self,
+        weight: Tensor,
+        partner: Tensor | None,
+        inputs: Tensor,
+        state: HiddenState,
+        lengths: Tensor | None,
+        starts: Tensor | None,
+    ) -> tuple[Tensor, HiddenState]:
         options: dict[str, Any] = {"units": self.hidden_size, "fresh": self.initial_state, "partner": partner}
         options["keep"] = self.draw_fused_zoneout(*inputs.shape[:2])
         parts = self.weight_ih, None, weight, self.bias, state.hidden

@@ -293,7 +293,8 @@ class RecurrentBase(ChoosesBackends, HasStates):
                 return outputs.unsqueeze(0), last
             if recorded > 0 and tree_leaves(inputs)[0].shape[:2].numel() * cell.output_size <= recorded:
                 after = 1 if missing is not None else AFTER
-                return self._graphs.run(run_fused, cell, inputs, state, lengths, starts, after=after)
+                given = inputs, state, lengths, starts, cell.fused_constants()
+                return self._graphs.run(run_fused, cell, *given, after=after)
             return run_fused(cell, inputs, state, lengths, starts)
         arguments.check_parameters(cell)
         steps, batch_size = tree_leaves(inputs)[0].shape[:2]
@@ -405,11 +406,18 @@ def _like(new: Tensor, old: Tensor) -> Tensor:
 
 
 def run_fused(
-    cell: RecurrentCell, inputs: Any, state: State, lengths: Tensor | None, starts: Tensor | None
+    cell: RecurrentCell,
+    inputs: Any,
+    state: State,
+    lengths: Tensor | None,
+    starts: Tensor | None,
+    constants: Tensor | None = None,
 ) -> tuple[Tensor, State]:
-    """Return the result of the fused path of a cell."""
+    """Return the result of the fused path of a cell, given `fused_constants`, if it has any."""
     if starts is not None:  # selected here: NaN of the old state reaches neither values nor gradients
         state = tree_map(partial(choose_rows, starts[0]), cell.init_state(starts.shape[1]), state)
+    if constants is not None:
+        return cell.fused_from(constants, inputs, state, lengths, starts)
     return cell.fused(inputs, state, lengths, starts)
 
 
