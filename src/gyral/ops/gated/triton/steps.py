@@ -27,7 +27,9 @@ from gyral.ops.gated.triton.step import (
 from gyral.ops.sequences import split_keep
 from gyral.ops.triton.launch import as_bytes
 
-NUMBERS = 128  # of a row, for each warp
+# The numbers of a row for each warp, two for each thread: with four of them, rows with another alignment would have
+# another layout. Rows of up to twice as many have one warp, which needs no barriers.
+NUMBERS = 64
 
 
 # Rows that have ended are computed, too, but nothing of them is kept: no load waits for the length of its row.
@@ -294,7 +296,7 @@ class Recurrence(NamedTuple):
     def settings(self) -> dict[str, Any]:
         """What is fixed when a kernel is compiled."""
         block = max(triton.next_power_of_2(self.config.size), 16)
-        return {"config": self.config, "block": block, "num_warps": min(max(block // NUMBERS, 1), 32)}
+        return {"config": self.config, "block": block, "num_warps": 1 if block <= 2 * NUMBERS else min(block // NUMBERS, 16)}
 
     @property
     def _shared(self) -> tuple[Any, ...]:
