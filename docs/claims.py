@@ -2,12 +2,13 @@
 
 Where runs are solved or not, the counts of two rows are compared by Fisher's exact test (one-sided, at 5 %), and the
 count of one row with a bound: the sentence holds if at least the share `bound` of its seeds is solved, or at most it.
+A sentence about several rows counts the seeds of all of them.
 
 A file of claims is a YAML list. An entry says which runs it compares:
 
     - claim: With λ = 1, RUM answers more questions of bAbI than GRU.
       paper: Dangovski et al. 2019, table 2
-      rows: rum_paper/table2/rum_lambda1   # the experiment
+      rows: rum_paper/table2/rum_lambda1   # the experiment; or, with solved, a list of several
       against: rum_paper/table2/gru        # another experiment; or a number: bound: 99
       options: [model.pooling=sum]         # the runs of both experiments with these options and no others
       mean_over: task.qa                   # the number of a seed is the mean over the values that all rows have
@@ -21,6 +22,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar, Literal
@@ -53,11 +55,11 @@ class _Entry:
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}
     claim: str
     paper: str
-    rows: str
+    rows: str | list[str]
     measure: str
     expected: Literal["higher", "lower"]
     command: str
-    against: str | None = None
+    against: str | list[str] | None = None
     bound: float | None = None
     options: list[str] = field(default_factory=list)
     mean_over: str | None = None
@@ -69,6 +71,14 @@ class _Entry:
             raise ValueError("must have either against or bound")
         if self.probe is not None and not re.fullmatch(r"\w+", self.probe):
             raise ValueError("probe must be a word")
+        if self.solved is None and any(len(names) != 1 for names in self.experiments):
+            raise ValueError("several rows need solved")
+
+    @property
+    def experiments(self) -> list[list[str]]:
+        """The experiments that the sentence is about, and those that they are compared with, if these are no number."""
+        given = (self.rows, self.against)
+        return [[names] if isinstance(names, str) else names for names in given if names is not None]
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,8 @@ class Claim:
         paper: its source.
         command: the command that makes the runs.
         measure: the compared measure.
-        rows: the experiment that the sentence is about, and the one that it is compared with, if it is not a number.
+        rows: the experiment that the sentence is about, and the one that it is compared with, if it is not a number; of
+            several experiments, the first.
         values: for each of `rows`, the number of each seed as printed.
         bound: the number that the runs are compared with, or None.
         higher: whether the sentence expects the higher number from the first row.
@@ -88,6 +99,7 @@ class Claim:
         solved: the value from which on a seed counts as solved, or None if means are compared.
         seeds: how many seeds the tables of the rows have. A seed whose run is missing can make counts look better than
             they are: without all seeds, counts decide nothing. A run that has diverged counts as not solved.
+        experiments: for each of `rows`, how many experiments its seeds are of.
     """
 
     text: str
@@ -101,6 +113,7 @@ class Claim:
     averaged: int = 1
     solved: float | None = None
     seeds: int = 0
+    experiments: tuple[int, ...] = (1, 1)
 
     @property
     def counts(self) -> list[tuple[int, int]]:
@@ -111,7 +124,8 @@ class Claim:
     @property
     def lacks_seeds(self) -> bool:
         """Whether a row has fewer seeds than counts need."""
-        return min(seeds for _, seeds in self.counts) < max(self.seeds, FEWEST)
+        expected = [max(self.seeds * count, FEWEST) for count in self.experiments]
+        return any(seeds < most for (_, seeds), most in zip(self.counts, expected, strict=False))
 
     @property
     def verdict_of_counts(self) -> str:
@@ -194,21 +208,29 @@ def read_claims(path: Path, records: Sequence[RunRecord]) -> list[Claim]:
 
 def _read_claim(where: str, entry: _Entry, records: Sequence[RunRecord], known: Mapping[str, Measure]) -> Claim:
     measure, value = _read_measure(where, entry, known)
-    rows = (entry.rows,) if entry.against is None else (entry.rows, entry.against)
-    found = [_seeds(records, row, entry.options, value, entry.mean_over) for row in rows]
+    rows = entry.experiments
+    found = [
+        {
+            f"{row} {seed}": own
+            for row in names
+            for seed, own in _seeds(records, row, entry.options, value, entry.mean_over).items()
+        }
+        for names in rows
+    ]
     averaged = sorted(set.intersection(*map(_most_complete, found)))
     return Claim(
         text=entry.claim,
         paper=entry.paper,
         command=entry.command,
         measure=measure,
-        rows=rows,
+        rows=tuple(names[0] for names in rows),
         values=tuple(_means(seeds, averaged) for seeds in found),
         bound=entry.bound,
         higher=entry.expected == "higher",
         averaged=len(averaged),
         solved=entry.solved,
-        seeds=max((len(table.axes["seed"]) for table in containing(rows)), default=0),
+        seeds=max((len(table.axes["seed"]) for table in containing(chain(*rows))), default=0),
+        experiments=tuple(map(len, rows)),
     )
 
 
@@ -219,7 +241,7 @@ def _read_measure(where: str, entry: _Entry, known: Mapping[str, Measure]) -> tu
         return Measure(name, f"{probe}, {name}", digits=1), lambda record: read_probe(record, probe).get(name)
     measures = dict(known)
     if name not in measures:
-        measures |= {measure.name: measure for measure in task_measures(entry.rows)}
+        measures |= {measure.name: measure for measure in task_measures(entry.experiments[0][0])}
     measure = measures[check_choice(f"{where}: measure", name, tuple(measures))]
     unsolved = None if entry.solved is None else -math.inf
     return measure, lambda record: unsolved if record.diverged else measure.value(record.results)
@@ -263,7 +285,12 @@ def claims_table(claims: Sequence[Claim]) -> str:
     """Return the claims as a table in Markdown, with the counts of the verdicts above and the commands below it."""
     verdicts = [claim.verdict for claim in claims]
     counted = ((verdicts.count(name), name) for name in (HELD, REFUTED, UNDECIDED, UNTESTED))
-    counts = ", ".join(f"{count} {name}" for count, name in counted if count)
+    refuted = ", ".join(str(number) for number, verdict in enumerate(verdicts, start=1) if verdict == REFUTED)
+    counts = ", ".join(
+        f"{count} {name}" + (f" ({refuted})" if name == REFUTED and len(claims) > 1 else "")
+        for count, name in counted
+        if count
+    )
     commands: dict[str, list[str]] = {}
     lines = [
         "| | claim | measured | compared with | difference | verdict |",

@@ -1,34 +1,49 @@
-"""Accuracies of all cells on associative recall, from the records of the table `recall`."""
+"""The results of tables whose columns are learning rates, at the rate of each row that is the best in validation."""
 
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 
 import measured
 from yaml import safe_load
 
-from gyral.reports.frame import pandas_frame
+from gyral.reports.catalogue import load
+from gyral.reports.rows import rows_of
+from gyral.reports.statistics import mean_text
+from gyral.runs.run_record import RunRecord, select
 
 ROOT = Path(__file__).parents[1]
 
 
 @cache
-def accuracies() -> dict[str, str]:
-    """Return mean ± standard deviation over the seeds, in %, by model, named as in the records of speeds.
+def best_runs(table: str) -> dict[str, list[RunRecord]]:
+    """Return the finished runs of each row of a table, at the learning rate with the best mean in validation."""
+    sweep, found = load(table), {}
+    for row in rows_of(sweep, measured.all_records(ROOT)):
+        by_rate: dict[str, list[RunRecord]] = {}
+        for record in row.records:
+            if record.results:
+                by_rate.setdefault(sweep.column_of(record), []).append(record)
+        if by_rate and not row.setting:
+            found[row.experiment] = max(by_rate.values(), key=_validation)
+    return found
 
-    The learning rate is the one of three with the best validation accuracy.
-    """
-    records = [record for record in measured.all_records(ROOT) if (record.experiment or "").startswith("recall/")]
-    runs = pandas_frame(records)
-    done = runs[runs["state"] == "DONE"]
-    every = done.pivot_table(index=["row", "column"], columns="metric", values="value", aggfunc=["mean", "std"])
+
+def _validation(runs: list[RunRecord]) -> float:
+    """Return the mean of the monitored metric, negative if a smaller one is better."""
+    sign = -1 if select(runs[0].config, "task.mode") == "min" else 1
+    return sign * fmean(run.metrics["monitor"] for run in runs)
+
+
+@cache
+def accuracies() -> dict[str, str]:
+    """Return mean ± standard deviation over the seeds, in %, by model, named as in the records of speeds."""
+    rows = safe_load((ROOT / "conf" / "table" / "recall.yaml").read_text(encoding="utf-8"))["rows"]
     found = {}
-    for row in safe_load((ROOT / "conf" / "table" / "recall.yaml").read_text(encoding="utf-8"))["rows"].values():
-        if row["name"] not in every.index:
-            continue
-        scores = every.loc[row["name"]]
-        best = scores.loc[scores["mean", "monitor"].idxmax()]
-        model = row["model"] + (":lambd=1" if row.get("model.cell.lambd") else "")
-        found[model] = f"{best['mean', 'test/accuracy']:.1f} ± {best['std', 'test/accuracy']:.1f}"
+    for name, row in rows.items():
+        if runs := best_runs("recall").get(f"recall/{name}"):
+            model = row["model"] + (":lambd=1" if row.get("model.cell.lambd") else "")
+            found[model] = mean_text([100 * run.metrics["test/accuracy"] for run in runs], 1)
     return found
 
 

@@ -6,7 +6,8 @@ are written into the files, which can be read without the built site. See `figur
 A page of docs/results or docs/applications has comments of the form
 `<!-- gyral report sweep=results/records/<folder> -->`, optionally with `only=[…]`,
 `columns=[…]`, `missing=false` and `runs=false`, and the report of the records in this folder between the comment and
-`<!-- end -->`. With the name of a table in place of the folder, it is the report of the table without runs.
+`<!-- end -->`. With the name of a table in place of the folder, or the folder of a table that has no records yet, it is
+the report of the table without runs. A table has the time of a training step of each row, if benchmarks/records has it.
 The comment `<!-- claims <name> -->` is followed by the table of results/claims/<name>.yaml, and
 `<!-- probe <name> sweep=<sweep> -->` by a table of a probe's results, which are beside the records of the sweep's runs.
 The function with the name of the probe in `tables.py` in the page's folder makes its lines.
@@ -19,8 +20,12 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
+from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import abilities
+import language
 import measured
 import runs
 import speeds
@@ -29,8 +34,10 @@ import uses
 from claims import claims_table, read_claims
 
 from gyral.config.groups import generated_choices
+from gyral.config.tables import load_table
 from gyral.core.errors import UserError
 from gyral.core.escaping import escape_markdown
+from gyral.plotting.style import save, style
 from gyral.reports.catalogue import load
 from gyral.reports.render import markdown
 from gyral.reports.rows import rows_of
@@ -38,7 +45,7 @@ from gyral.reports.statistics import mean_text
 from gyral.reports.sweep_report import collect
 from gyral.reports.tables.columns import choose_columns, read_names
 from gyral.reports.tables.sections import Section, make_sections
-from gyral.reports.tables.table import Column, Table
+from gyral.reports.tables.table import Column, Entry, Table
 from gyral.runs.record_files import read_probe
 from gyral.runs.run_record import RunRecord
 
@@ -86,8 +93,9 @@ def known() -> dict[str, RunRecord]:
 
 def report(where: str, only: str | None, columns: str | None, missing: bool, with_runs: bool) -> str:
     """Return the report of the records in a folder, or of a table without runs, as Markdown."""
-    if where in generated_choices("sweep"):
-        sections, notes = make_sections([], None, where), []
+    table = where if where in generated_choices("sweep") else None if Path(where).is_dir() else table_of(where)
+    if table is not None:
+        sections, notes = make_sections([], None, table), []
     else:
         sections, notes, _ = collect(where, known(), everything=True, only=read_names("only", only), missing=missing)
     faults.extend(notes)
@@ -98,17 +106,23 @@ def report(where: str, only: str | None, columns: str | None, missing: bool, wit
     return TITLE.sub("", text) if only else text  # the page has a heading for each part
 
 
+def table_of(folder: str) -> str | None:
+    """Return the table whose records a folder would have."""
+    tables = generated_choices("sweep").items()
+    return next((name for name, file in tables if folder == f"results/records/{load_table(file).experiment}"), None)
+
+
 def section_parts(section: Section, where: str, only: str | None, with_runs: bool) -> Iterator[str]:
     """Yield the tables of a section, its runs, and a sentence about the runs that were not started.
 
     Columns without any number are left out, and so are tables without any.
     """
     absent = section.absent
-    tables = [without_empty_columns(table) for table in section.tables]
+    tables = [without_empty_columns(table) for table in with_cost(section)]
     tables = [replace(table, caption=capitalized(table.caption)) for table in tables if table.columns]
     footnotes = [f"{line}." if line[0] in "°†‡*" else line for line in section.footnotes]
     shown = replace(section, tables=tables, footnotes=footnotes, absent=0, commands=[])
-    if section.records and not section.stopped:
+    if any(record.results for record in section.records):
         yield markdown.render([shown], [], with_runs=False).rstrip("\n")
         if with_runs:
             yield runs.folded_runs(section)
@@ -121,6 +135,17 @@ def section_parts(section: Section, where: str, only: str | None, with_runs: boo
     yield markdown.render([shown], [], with_runs=False).rstrip("\n")
     axes = "" if shown.tables else f"{_listed('row', [row.label for row in section.rows])}{_columns(section)}"
     yield f"`{section.commands[0]}` trains the rows in {absent:,} runs.{escape_markdown(axes)}"
+
+
+def with_cost(section: Section) -> list[Table]:
+    """Return the tables of a section, the first one with the time of a training step where it was measured."""
+    ratios = speeds.step_ratios(section.sweep.name) if section.sweep else {}
+    if section.sweep is None or not ratios:
+        return section.tables
+    names = {row.label: row.experiment.rpartition("/")[2] for row in section.rows}
+    first, *others = section.tables
+    times = [Entry(speeds.number(ratios.get(names.get(name, "")), ".2f")) for name in first.names]
+    return [replace(first, columns=[*first.columns, Column("step ×", times)]), *others]
 
 
 def _columns(section: Section) -> str:
@@ -200,11 +225,13 @@ def figures(folder: Path) -> dict[str, Callable[..., str]]:
     """Return what makes the figures of the comments in a page of a folder, by the first word of a comment.
 
     `<!-- result <experiment> <place> -->` is a result of an experiment, and `<!-- page <experiment> -->` the link to
-    the page that shows it. `<!-- uses -->` is the table of docs/uses.py, and `<!-- remaining -->` that of
-    results/remaining.py.
+    the page that shows it. `<!-- uses -->` is the table of docs/uses.py, `<!-- remaining -->` that of
+    results/remaining.py, and `<!-- abilities -->` and `<!-- language -->` are the figures of docs/abilities.py and
+    docs/language.py.
     """
     start = os.path.relpath(folder, "docs")
     own = {"uses": uses.table, "result": measured.value, "remaining": remaining_runs}
+    own |= {"abilities": abilities.picture, "language": language.picture}
     return {**speeds.FIGURES, **own, "page": partial(measured.link, start=start)}
 
 
@@ -215,14 +242,26 @@ def remaining_runs() -> str:
 
 
 def pictures() -> dict[Path, bytes]:
-    """Return the figures of the tutorials that pages show, by their files: notebooks contain them as text alone."""
+    """Return the figures that pages show, by their files: those of tutorials, and those of records that are outdated.
+
+    Notebooks contain figures as text alone. A figure of records has a digest of its numbers and of the module that
+    draws it, because other versions of fonts and of Matplotlib give other bytes.
+    """
     pages = "".join(page.read_text(encoding="utf-8") for page in Path("docs").rglob("*.md"))
-    return {
+    found = {
         ASSETS / Path(name).name: content
         for *_, found in tutorials.rendered()
         for name, content in found.items()
         if f"assets/{Path(name).name}" in pages
     }
+    for module, numbers in ((abilities, abilities.columns()), (language, language.points())):
+        path, code = ASSETS / Path(module.FILE).name, Path(str(module.__file__)).read_bytes()
+        digest = sha256(repr(numbers).encode() + code).hexdigest()
+        if not (path.is_file() and digest.encode() in path.read_bytes()) and module.is_drawn():
+            with style(), TemporaryDirectory() as folder:
+                save(module.draw(), Path(folder, path.name), path.stem, digest)
+                found[path] = Path(folder, path.name).read_bytes()
+    return found
 
 
 def main() -> int:

@@ -243,6 +243,25 @@ def streaming() -> str:
     )
 
 
+@cache
+def step_ratios(table: str) -> dict[str, float]:
+    """Return the time of a training step of each row of a table, relative to torch.nn.GRU; empty if unmeasured."""
+    is_measured = (RECORDS / f"{table}.jsonl").is_file()
+    return {row["row"]: row["step_ratio"] for row in measurements(table)} if is_measured else {}
+
+
+def steps(table: str) -> str:
+    """Return a sentence about how the time of a training step of the rows of a table was measured."""
+    command = f"python -m benchmarks.steps sweep={table} json=benchmarks/records/{table}.jsonl"
+    if not step_ratios(table):
+        return f"The time of a training step has not been measured yet; `{command}` does so."
+    return (
+        "*Step ×* is the time of a training step divided by that with `torch.nn.GRU` in the same run, a median:"
+        f" `benchmarks/records/{table}.jsonl`, {conditions(table)}. It was measured apart from training (`{command}`),"
+        " because the time of a training run depends on what else runs on the machine."
+    )
+
+
 FIGURES: dict[str, Callable[..., str]] = {
     "measured": figures,
     "conditions": conditions,
@@ -250,6 +269,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "seconds": seconds,
     "speeds": overview,
     "streaming": streaming,
+    "steps": steps,
     "gpu": gpu,
     "card": card,
     "gpu_time": time_on_gpu,

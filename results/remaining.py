@@ -5,7 +5,7 @@
   time, by Ctrl-C or SIGTERM; started again, it continues the runs that were stopped.
 * `land` makes the records of finished runs. `make results` fills in the pages from them.
 
-Records have the time of a step: other programs that run meanwhile make it longer.
+Pages take no time from these records, which other programs that run meanwhile make longer; see benchmarks/steps.py.
 
 An entry of the file has a table, its rows and columns (by default all of them), further options of `gyral train`, and
 the hours of one core for an item, a row in a column. An item is done if each of its runs has a record.

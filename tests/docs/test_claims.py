@@ -132,6 +132,19 @@ def test_the_mean_is_over_what_all_rows_have(tmp_path: Path) -> None:
     assert read.averaged == 1
 
 
+def test_the_seeds_of_several_rows_are_counted_if_there_are_all(tmp_path: Path) -> None:
+    rows = [f"{TABLE1}/gru", f"{TABLE1}/lstm"]
+    entry = {**ENTRY, "rows": rows, "bound": 0.0, "solved": 99, "expected": "lower", "options": ["task.length=30"]}
+    del entry["against"]
+    (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([entry]))
+    for count, verdict in ((1, UNDECIDED), (2, HELD)):
+        for seed in (1, 2):
+            write_run(tmp_path, rows[count - 1], seed=seed, accuracy=0.5)
+        [read] = page.read_claims(tmp_path / "claims.yaml", records.read(tmp_path)[0])
+        assert read.counts == [(0, 2 * count)]
+        assert read.verdict == verdict
+
+
 def test_a_claim_can_be_about_a_probe(tmp_path: Path) -> None:
     for row, f1 in (("gru", 40.0), ("lstm", 45.0)):
         for seed in (1, 2):
@@ -153,6 +166,7 @@ def test_a_claim_can_be_about_a_probe(tmp_path: Path) -> None:
         ({"expected": "more"}, r"0.expected: Input should be 'higher' or 'lower'"),
         ({"bound": 3}, "0: must have either against or bound"),
         ({"row": "x"}, "0.row: is not a field"),
+        ({"rows": [f"{TABLE1}/gru", f"{TABLE1}/lstm"]}, "0: several rows need solved"),
     ],
 )
 def test_wrong_entries_are_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
@@ -164,5 +178,6 @@ def test_wrong_entries_are_refused(tmp_path: Path, change: dict[str, object], me
 def test_the_claims_of_the_project_name_experiments() -> None:
     files = at_least(7, (ROOT / "results" / "claims").glob("*.yaml"))
     claims = at_least(60, (claim for path in files for claim in OmegaConf.load(path)))
-    named = {claim[key] for claim in claims for key in ("rows", "against") if key in claim}
+    given = [claim[key] for claim in claims for key in ("rows", "against") if key in claim]
+    named = {name for names in given for name in ([names] if isinstance(names, str) else names)}
     assert named <= {*choices("experiment")}

@@ -59,6 +59,95 @@ def test_a_page_without_records_is_an_error(results: ModuleType, monkeypatch: py
         results.filled("<!-- gyral report sweep=results/records/nothing -->\n<!-- end -->", ROOT / "docs" / "results")
 
 
+def test_a_table_that_has_no_records_yet_is_shown_without_runs(
+    results: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = results.filled("<!-- gyral report sweep=results/records/language_small -->\n<!-- end -->", tmp_path)
+    assert "`gyral train sweep=language_small` trains the rows in 138 runs. Its rows are LSTM, GRU," in text
+
+
+def test_tables_have_the_time_of_steps_where_it_was_measured(
+    results: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    for ratios, heads in (({}, []), ({"gru": 1.234, "new": 3.0}, ["step ×"])):
+        monkeypatch.setattr(results.speeds, "step_ratios", lambda table, found=ratios: found)
+        [section], _, _ = results.collect("results/records/adding", results.known(), everything=True)
+        columns = {
+            column.head: [entry.text for entry in column.entries] for column in results.with_cost(section)[0].columns
+        }
+        assert [head for head in columns if head == "step ×"] == heads
+    assert columns["step ×"] == ["–", "–", "1.23", "–"]
+
+
+def test_the_page_says_how_steps_were_measured_or_how_to(results: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    speeds = results.speeds
+    row = {"row": "gru", "step_ratio": 1.5, "cpu": "CPU", "threads": 1, "torch": "2", "commit": "0123456789ab"}
+    monkeypatch.setattr(speeds, "measurements", lambda name: [row])
+    speeds.step_ratios.cache_clear()
+    assert speeds.steps("no_such_table").startswith("The time of a training step has not been measured yet; `python -m")
+    monkeypatch.setattr(speeds, "step_ratios", lambda table: {"gru": 1.5})
+    assert "`benchmarks/records/language_small.jsonl`, CPU, one thread, PyTorch 2" in speeds.steps("language_small")
+
+
+@pytest.mark.parametrize(
+    ("bits", "ratios", "lacking"),
+    [
+        ({}, {"lstm": 1.5}, None),
+        ({"lstm": [1.7, 1.8]}, {}, None),
+        ({"lstm": [1.7, 1.8], "gru": [1.9], "s5": [1.6]}, {"lstm": 1.5, "gru": 1.0}, " rows lack one"),
+    ],
+)
+def test_language_is_drawn_from_the_rows_that_have_both_numbers(
+    results: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    bits: dict[str, list[float]],
+    ratios: dict[str, float],
+    lacking: str | None,
+) -> None:
+    language, abilities = results.language, results.abilities
+    monkeypatch.setattr(language, "bits", lambda: bits)
+    monkeypatch.setattr(results.speeds, "step_ratios", lambda table: ratios)
+    language.points.cache_clear()
+    assert language.is_drawn() == (lacking is not None)
+    text = language.picture()
+    assert lacking in text if lacking else "there is none yet" in text
+    cells = abilities.language_column().cells
+    assert {name: cell.text for name, cell in cells.items()} == {
+        name: f"{sum(values) / len(values):.2f}" for name, values in bits.items()
+    }
+    assert sum(cell.bold for cell in cells.values()) == (len(cells) > 0)
+    assert {name: cell.text for name, cell in abilities.cost_column().cells.items()} == {
+        name: f"{ratio:.2f}" for name, ratio in ratios.items()
+    }
+    language.points.cache_clear()
+
+
+def test_rows_are_those_with_the_same_cell(results: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    shown = results.abilities.rate_column("recall", "recall").cells
+    assert {"lstm", "delta_net_positive", "delta_product", "rum_lambda1"} <= shown.keys()
+    assert not {"delta_net", "kda", "rum_lambda1_eta"} & shown.keys()  # the table has other eigenvalues, and no η
+
+
+def test_a_figure_is_drawn_again_if_its_numbers_change(
+    results: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(results.tutorials, "rendered", lambda: [])
+    abilities, language = results.abilities, results.language
+    monkeypatch.setattr(language, "is_drawn", lambda: False)
+    monkeypatch.setattr(abilities, "columns", lambda: [abilities.Column("a", "b", {"lstm": abilities.Cell("1")})])
+    [(path, content)] = results.pictures().items()
+    assert path == Path("docs/assets/abilities.png")
+    monkeypatch.setattr(results, "ASSETS", tmp_path)
+    (tmp_path / path.name).write_bytes(content)
+    assert not results.pictures()
+    monkeypatch.setattr(abilities, "columns", lambda: [abilities.Column("a", "b", {"lstm": abilities.Cell("2")})])
+    assert [*results.pictures()] == [tmp_path / path.name]
+
+
 def test_the_items_of_the_papers_add_up() -> None:
     page = (ROOT / "docs" / "results" / "coverage.md").read_text()
     counts, *parts = re.split(r"\n## ", page)

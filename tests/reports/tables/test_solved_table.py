@@ -37,7 +37,7 @@ def run(column: str, seed: int, accuracies: list[float], steps: list[int]) -> Ru
         place=f"{column}-{seed}",
         config={"seed": seed, "task": {"length": 24}},
         overrides={"experiment": "experiment=atlas_small/gru", "column": f"column=atlas_small/{column}"},
-        results=results | {"parameters": 1000, "seconds_a_step": 0.002, "test/sequence_accuracy_8x": 0.0},
+        results=results | {"parameters": 1000, "test/sequence_accuracy_8x": 0.0},
         steps=steps[-1],
         read_log=lambda: Log({"val/last_accuracy": curve}, None),
         measures=GroupTask.measures,
@@ -67,8 +67,8 @@ def test_what_is_solved_how_far_and_how_fast() -> None:
     assert entries[3]["S3"] == "24 (– to 96)"  # the second run fails at 48 letters
     assert entries[3]["Z5"] == "≥ 192"
     assert entries[4]["S3"] == "200 (100 to > 500)"
-    assert entries[5]["S3"] == "2.0"
-    assert entries[5]["parameters"] == "1,000"
+    assert len(entries) == 5  # the time of runs depends on what ran beside them
+    assert entries[0]["parameters"] == "1,000"
 
 
 def test_plots_of_solved_tables_need_one(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def draw_heatmap(frames: Sequence[Frame], options: Options) -> Figure:
     found = []  # for each row its rank, its name, and for each measure the runs and values of each column
     for row in frame.rows:
         runs = [frame.in_column(row, column) for column in frame.columns]
-        values = [[_values(frame, own, measure.name, column) for own, column in zip(runs, frame.columns, strict=True)]
+        values = [[values_of(frame, own, measure.name, column) for own, column in zip(runs, frame.columns, strict=True)]
                   for measure in measures]  # fmt: skip
         solved = sum(2 * sweep.solved_count(own) >= len(own) > 0 for own in values[0])
         if any(values[0]):
@@ -64,32 +64,48 @@ def draw_heatmap(frames: Sequence[Frame], options: Options) -> Figure:
         axes.spines[:].set_visible(False)
         for y, (_, _, runs, values) in enumerate(found):
             for x, own in enumerate(values[index]):
-                _draw_cell(axes, x, y, own, _floor(runs[x], measure.name), sweep)
+                if not own:
+                    draw_cell(axes, x, y)
+                    continue
+                shade = shade_of(median(own), floor_of(runs[x], measure.name))
+                draw_cell(axes, x, y, f"{median(own):.0f}", shade, bold=2 * sweep.solved_count(own) >= len(own))
     figure.legend(handles=[Patch(label="not run", **NOT_RUN)], loc="outside lower right", fontsize=TINY)
     return figure
 
 
-def _values(frame: Frame, runs: Sequence[RunRecord], measure: str, column: str) -> list[float]:
+def values_of(frame: Frame, runs: Sequence[RunRecord], measure: str, column: str) -> list[float]:
     """Return the values of a measure that runs have in a column."""
     return [value for _, value in frame.of(runs, f"test/{measure}", column) if value is not None]
 
 
-def _floor(records: Sequence[RunRecord], measure: str) -> float:
+def floor_of(records: Sequence[RunRecord], measure: str) -> float:
     """Return the value of a measure that a predictor without memory has, 0 if the runs do not say."""
     found = [one.value(record.metrics) for record in records[:1] for one in record.measures if one.floor_of == measure]
     return found[0] or 0.0 if found else 0.0
 
 
-def _draw_cell(axes: Axes, x: int, y: int, values: list[float], floor: float, sweep: Sweep) -> None:
-    if not values:
+def shade_of(value: float, floor: float) -> float:
+    """Return the shade of a value in %, from 0 at the value of a predictor without memory to 1 at 100 %."""
+    return max(value - floor, 0.0) / (100 - floor)
+
+
+def draw_cell(axes: Axes, x: int, y: int, text: str | None = None, shade: float = 0.0, bold: bool = False) -> None:
+    """Draw a cell of a heat map.
+
+    Args:
+        axes: the axes.
+        x, y: its column and its row.
+        text: its number; None: there is no run.
+        shade: the shade of its color, from 0 to 1.
+        bold: whether the number is bold.
+    """
+    if text is None:
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **NOT_RUN))
         return
-    value = median(values)
-    shade = max(value - floor, 0.0) / (100 - floor)
     axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=SHADES(shade), edgecolor="white", linewidth=0.6))
     look: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": TINY, "gid": "number"}
-    look["fontweight"] = "bold" if 2 * sweep.solved_count(values) >= len(values) else "normal"
-    axes.text(x, y, f"{value:.0f}", color="white" if shade >= DARK else "black", **look)
+    look["fontweight"] = "bold" if bold else "normal"
+    axes.text(x, y, text, color="white" if shade >= DARK else "black", **look)
 
 
 def draw_lengths(frames: Sequence[Frame], options: Options) -> Figure:
@@ -106,7 +122,7 @@ def draw_lengths(frames: Sequence[Frame], options: Options) -> Figure:
             runs, medians = frame.in_column(row, column), {}
             for factor in FACTORS if has_lengths(runs, measure) else ():
                 name = measure.name if factor == 1 else f"{measure.name}_{factor}x"
-                if values := _values(frame, runs, name, column):
+                if values := values_of(frame, runs, name, column):
                     medians[factor * runs[0].config["task"]["length"]] = median(values)
             if medians and next(iter(medians.values())) >= sweep.solved:
                 lines = [Line(np.array([*medians]), np.array([*medians.values()]))]

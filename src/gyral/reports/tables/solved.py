@@ -1,4 +1,4 @@
-"""The layout "solved": how many runs solve each column, and how long, how fast and at what cost. Imports no torch.
+"""The layout "solved": how many runs solve each column, for how long words, and after how many steps. Imports no torch.
 
 Outcomes of such runs are near 100 % or near chance, and their mean describes none of them: an entry has the number of
 runs that are solved, and the median, the smallest and the largest value.
@@ -62,15 +62,11 @@ def solved_tables(frame: Frame) -> list[Table]:
                 runs.append((record, float(next(reached, math.inf))))
         return cells.spread(runs, lambda value: f"{value:,.0f}" if math.isfinite(value) else f"> {most:,}")
 
-    def cost(column: str, row: Row) -> Entry:
-        runs: Runs = [(record, record.metrics.get("seconds_a_step")) for record in frame.in_column(row, column)]
-        found = [1000 * value for _, value in runs if value is not None]
-        return Entry(f"{median(found):.1f}" if found else "–", runs=runs)
-
     most = max((len(frame.in_column(row, column)) for row in frame.rows for column in frame.columns), default=0)
     counts = _intervals(most or len(sweep.axes["seed"]))  # before the first run, of the runs to come
     caption = f"runs with at least {sweep.solved:g} %, of all; then {SPREAD}, {CHECKPOINTS}; {counts}"
-    tables = [table(frame.title, solved, caption)]
+    sizes = ("parameters", lambda row: cells.parameters(row.records, as_range=True))
+    tables = [table(frame.title, solved, caption, sizes)]
     for measure in frame.measures[1:]:
         title = f"{measure.label[0].upper()}{measure.label[1:]}, in {measure.unit}"
         cell = lambda c, row, m=measure: cells.spread(values(m.name, c, row), partial(_number, m))  # noqa: E731
@@ -80,8 +76,6 @@ def solved_tables(frame: Frame) -> list[Table]:
             table(f"Longest words of which {HALF:g} % are right ({main.label})", longest, f"letters; {SPREAD}")
         )
     tables.append(table(f"Steps to {sweep.solved:g} % in validation", steps, f"{SPREAD}; > has not been reached"))
-    sizes = ("parameters", lambda row: cells.parameters(row.records, as_range=True))
-    tables.append(table("Milliseconds of a step", cost, "median over the seeds, on one thread", sizes))
     return tables
 
 
