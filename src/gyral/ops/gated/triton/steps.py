@@ -4,6 +4,7 @@ A product reads the recurrent weights once for all rows. The host launches the s
 CUDA graph can record them.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -293,12 +294,6 @@ class Recurrence(NamedTuple):
     next_lag: int = 1
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """What is fixed when a kernel is compiled."""
-        block = max(triton.next_power_of_2(self.config.size), 16)
-        return {"config": self.config, "block": block, "num_warps": 1 if block <= 2 * NUMBERS else min(block // NUMBERS, 16)}
-
-    @property
     def _shared(self) -> tuple[Any, ...]:
         past = self.outputs if self.past is None else self.past
         cell_states = self.cell_states if self.past_cell_states is None else self.past_cell_states
@@ -328,7 +323,7 @@ class Recurrence(NamedTuple):
             len(products),
             *(self.parts, products, *self._shared, self.outputs, self.cell_states, self.kept, *final),
             *(self.next_starts, self.next_drop, factors, t, t + self.next_lag, *self._numbers),
-            **self.settings,
+            **_settings(self.config),
         )
 
     def backward(
@@ -355,12 +350,19 @@ class Recurrence(NamedTuple):
             len(direct),
             *(self.parts, *self._shared, self.kept, grad_outputs, *final, self.next_starts, self.next_drop),
             *(direct, through, carried_cell_state, *sums, t, t + self.next_lag, *self._numbers),
-            **self.settings,
+            **_settings(self.config),
         )
         added = self.config.width - (0 if self.kept is None else self.config.size)
         torch.mm(self.parts[t, :, :added], self.weight[:added], out=through)
         if self.kept is not None:
             through.addmm_(self.kept[t], self.weight[added:])
+
+
+@functools.cache  # Triton's functions of integers take microseconds
+def _settings(config: Config) -> dict[str, Any]:
+    """Return the settings that are fixed when a kernel is compiled."""
+    block = max(triton.next_power_of_2(config.size), 16)
+    return {"config": config, "block": block, "num_warps": 1 if block <= 2 * NUMBERS else min(block // NUMBERS, 16)}
 
 
 def recurrence(a: Any, outputs: Tensor, saved: list[Any]) -> Recurrence:
