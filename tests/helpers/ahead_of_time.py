@@ -607,7 +607,7 @@ FAMILIES = {
             LSTMCase(4, 13, True),
             LSTMCase(4, 32, False),
             *(LSTMCase(1, 128, masked) for masked in (False, True)),
-            *(LSTMCase(1, width, True) for width in (250, 768)),
+            LSTMCase(2, 250, True, (*CARDS,)),
         ),
         launch_slstm,
     ),

@@ -13,7 +13,7 @@ from torch import Tensor
 from gyral import SLSTM
 from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.slstm import naive, slstm
-from gyral.ops.slstm.triton import launch
+from gyral.ops.slstm.triton import launch, steps
 from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
 from tests.ops.slstm.test_slstm import drawn
 
@@ -28,27 +28,30 @@ def triton_kernels() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=[4, 2, 0], ids=lambda resident: f"resident={resident}")
-def resident(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the weights of some gates in registers, and read those of the others, 8 rows at once."""
+@pytest.fixture(params=["resident", "half", "steps"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the weights of all gates or of two in registers, or launch each step."""
     settings = launch._settings
 
     def fixed(*given: Any) -> Any:
         config, warps = settings(*given)
-        return config._replace(resident=request.param, tile=8, lines=4), warps
+        return config._replace(resident=request.param == "resident"), warps
 
     monkeypatch.setattr(launch, "_settings", fixed)
+    if request.param == "steps":
+        monkeypatch.setattr(launch, "ON_CHIP", 0)
+        monkeypatch.setattr(steps, "BLOCK", 8)
 
 
 class Case:
     """Arguments, in float64 with values of float32: T, B, H, d."""
 
     def __init__(self, *sizes: int, masks: str = "none") -> None:
-        steps, batch, *_ = sizes
+        length, batch, *_ = sizes
         self.tensors = {name: each.float().double() for name, each in drawn(*sizes)[0].items()}
         has_lengths, has_starts = MASKS[masks]
-        lengths = torch.randint(1, steps + 1, (batch,), device=DEVICE) if has_lengths else None
-        starts = (torch.rand(steps, batch) < 0.3).to(DEVICE) if has_starts else None
+        lengths = torch.randint(1, length + 1, (batch,), device=DEVICE) if has_lengths else None
+        starts = (torch.rand(length, batch) < 0.3).to(DEVICE) if has_starts else None
         self.others: dict[str, Any] = {"lengths": lengths, "starts": starts}
 
     def results(self, run: Any, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -72,10 +75,10 @@ class Case:
         return found
 
 
-@pytest.mark.named("*4*-(1, *none*", "*4*-(3, *both*", "*2*-(3, *starts*", "*0*-(3, *both*")
+@pytest.mark.named("res*-(1, *none*", "res*-(3, *both*", "half-(3, *starts*", "steps-(3, *both*", "steps-(5, *none*")
 @pytest.mark.parametrize("masks", MASKS)
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (3, 2, 2, 5), (5, 2, 1, 17)], ids=str)
-def test_kernels_equal_plain_torch(sizes: tuple[int, ...], masks: str, resident: None) -> None:
+def test_kernels_equal_plain_torch(sizes: tuple[int, ...], masks: str, kind: None) -> None:
     case = Case(*sizes, masks=masks)
     found = case.check()
     if MASKS[masks][0]:
@@ -86,7 +89,7 @@ def test_kernels_equal_plain_torch(sizes: tuple[int, ...], masks: str, resident:
 
 def test_settings() -> None:
     lowest = naive.lowest_scale(torch.float32)
-    for size, heads, expected in ((50, 1, (64, 4)), (128, 1, (128, 2)), (128, 4, (32, 4)), (250, 1, (256, 0))):
+    for size, heads, expected in ((50, 1, (64, True)), (128, 1, (128, False)), (128, 4, (32, True))):
         config, warps = launch._settings(size, heads, lowest)
         assert (config.block, config.resident) == expected
         assert config.block % config.tile == 0
@@ -124,11 +127,13 @@ def test_exponential_gates_do_not_overflow() -> None:
     assert all(value.isfinite().all() for value in case.by_kernels().values())
 
 
-def test_results_without_a_gradient_have_that_of_zeros() -> None:
+@pytest.mark.parametrize("largest", [launch.ON_CHIP, 0])
+def test_results_without_a_gradient_have_that_of_zeros(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "ON_CHIP", largest)
     case = Case(2, 1, 1, 2)
     given = slstm.Arguments(**{name: each.float().to(DEVICE) for name, each in case.tensors.items()}, **case.others)
-    for index in range(len(RESULTS)):
-        results, saved = launch.forward(given)
+    results, saved = launch.forward(given)
+    for index in range(0, len(RESULTS), 2):
         gradients: list[Tensor | None] = [None] * len(results)
         gradients[index] = results[index].cos()
         zeros = [torch.zeros_like(each) if by is None else by for each, by in zip(results, gradients, strict=True)]
@@ -139,7 +144,9 @@ def test_results_without_a_gradient_have_that_of_zeros() -> None:
 
 
 def test_no_rows_and_one_launch_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not any(tensor.any() for tensor in Case(3, 0, 2, 2).by_kernels().values())
+    for largest in (0, launch.ON_CHIP):
+        monkeypatch.setattr(launch, "ON_CHIP", largest)
+        assert not any(tensor.any() for tensor in Case(3, 0, 2, 2).by_kernels().values())
     run, launched = launch.launch, []
     monkeypatch.setattr(launch, "launch", lambda kernel, *given: (launched.append(kernel), run(kernel, *given)))
     Case(2, 1, 2, 2).by_kernels()
@@ -150,7 +157,7 @@ def test_no_rows_and_one_launch_each_way(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("heads", [1, 2])
 def test_the_layer_equals_its_reference(heads: int, masked: bool) -> None:
-    steps, batch = 3, 2
+    length, batch = 3, 2
     torch.manual_seed(0)
     layer, reference = (SLSTM(3, 6, heads=heads, backend=backend).to(DEVICE) for backend in ("fused", "reference"))
     with torch.no_grad():
@@ -158,9 +165,9 @@ def test_the_layer_equals_its_reference(heads: int, masked: bool) -> None:
     reference.load_state_dict(layer.state_dict())
     masks: dict[str, Any] = {}
     if masked:
-        masks["lengths"] = torch.tensor([steps, 1], device=DEVICE)
-        masks["starts"] = (torch.rand(steps, batch) < 0.3).to(DEVICE)
-    inputs = torch.randn(steps, batch, 3, device=DEVICE)
+        masks["lengths"] = torch.tensor([length, 1], device=DEVICE)
+        masks["starts"] = (torch.rand(length, batch) < 0.3).to(DEVICE)
+    inputs = torch.randn(length, batch, 3, device=DEVICE)
     found = []
     for each in (layer, reference):
         x = inputs.clone().requires_grad_()

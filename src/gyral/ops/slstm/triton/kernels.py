@@ -1,6 +1,6 @@
 """The kernels. A program runs a head of a row through all steps.
 
-Registers have the state and the recurrent weights of as many gates as fit; those of the others are read in each step, a
+Registers have the state and the recurrent weights of all gates, or of two; those of the others are read in each step, a
 tile of rows after the other. What the next step reads is loaded before this one is computed.
 """
 
@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from gyral.ops.triton.exponentials import softplus
-from gyral.ops.triton.rows import add_4, sigmoid, tanh
-
-_ALL = tl.constexpr(tl.PropagateNan.ALL)
+from gyral.ops.slstm.triton.step import Gates, State, advance, advance_backward, reset
+from gyral.ops.triton.rows import add_4
 
 
 class Config(NamedTuple):
@@ -22,8 +20,8 @@ class Config(NamedTuple):
     heads: int  # H
     width: int  # d
     block: int  # d rounded up to a power of 2
-    resident: int  # of the four gates, from the first on: those whose weights are in registers
-    tile: int  # rows of the weights of the other gates that are read at once
+    resident: bool  # whether registers have the weights of all gates, not only those of i and f
+    tile: int  # rows of the other weights that are read at once
     lines: int  # the number of warps, at least 4
     lowest: float  # m before the first step
 
@@ -36,23 +34,6 @@ class Unit(NamedTuple):
     inside: Any  # whether they exist
     row: Any
     rows: Any  # B
-
-
-class Gates(NamedTuple):
-    """Sums of i, f, z, o (d,), or their gradients; or recurrent weights (K, d)."""
-
-    write: Any
-    forget: Any
-    candidate: Any
-    output: Any
-
-
-class State(NamedTuple):
-    """c, n and m, (d,) each."""
-
-    cell: Any
-    normalizer: Any
-    scale: Any
 
 
 @triton.jit
@@ -140,16 +121,6 @@ def _load_state(states, place, unit, mask, config: tl.constexpr):
 
 
 @triton.jit
-def _reset(state, started, config: tl.constexpr):
-    """Return the state before a step: the initial one if the row is reset."""
-    return State(
-        tl.where(started, 0.0, state.cell),
-        tl.where(started, 0.0, state.normalizer),
-        tl.where(started, config.lowest, state.scale),
-    )
-
-
-@triton.jit
 def _rows(weight, start, column, rows: tl.constexpr, config: tl.constexpr):
     """Return rows (rows, d) of a block (d, d) from row `start` on."""
     row = start + tl.arange(0, rows)[:, None]
@@ -161,11 +132,12 @@ def _rows(weight, start, column, rows: tl.constexpr, config: tl.constexpr):
 def _resident(weight, column, config: tl.constexpr):
     """Return the blocks (d, d) of the gates that are in registers, in the place of others only the first row."""
     area: tl.constexpr = config.width * config.width
+    others: tl.constexpr = config.block if config.resident else 1
     return Gates(
-        _rows(weight, 0, column, config.block if config.resident > 0 else 1, config),
-        _rows(weight + area, 0, column, config.block if config.resident > 1 else 1, config),
-        _rows(weight + 2 * area, 0, column, config.block if config.resident > 2 else 1, config),
-        _rows(weight + 3 * area, 0, column, config.block if config.resident > 3 else 1, config),
+        _rows(weight, 0, column, config.block, config),
+        _rows(weight + area, 0, column, config.block, config),
+        _rows(weight + 2 * area, 0, column, others, config),
+        _rows(weight + 3 * area, 0, column, others, config),
     )
 
 
@@ -190,28 +162,17 @@ def _forward_products(h, before, mask, own, weight, column, config: tl.constexpr
     area: tl.constexpr = config.width * config.width
     tile: tl.constexpr = config.tile
     block: tl.constexpr = config.block
-    nothing = tl.zeros([tile, block], tl.float32)
-    write, forget, values, output = nothing, nothing, nothing, nothing
-    if config.resident > 0:
-        write = _add_rows(h[:, None] * own.write, config.tile)
-    if config.resident > 1:
-        forget = _add_rows(h[:, None] * own.forget, config.tile)
-    if config.resident > 2:
-        values = _add_rows(h[:, None] * own.candidate, config.tile)
-    if config.resident > 3:
-        output = _add_rows(h[:, None] * own.output, config.tile)
+    write, forget = _add_rows(h[:, None] * own.write, tile), _add_rows(h[:, None] * own.forget, tile)
+    if config.resident:
+        values, output = _add_rows(h[:, None] * own.candidate, tile), _add_rows(h[:, None] * own.output, tile)
     else:
+        values, output = tl.zeros([tile, block], tl.float32), tl.zeros([tile, block], tl.float32)
         tl.debug_barrier()  # all threads have stored their elements of h
-        for start in range(0, config.width, config.tile):
-            row = start + tl.arange(0, config.tile)
+        for start in range(0, config.width, tile):
+            row = start + tl.arange(0, tile)
             x = tl.load(before + row, mask=(row < config.width) & mask, other=0.0)[:, None]
-            if config.resident < 1:
-                write += x * _rows(weight, start, column, config.tile, config)
-            if config.resident < 2:
-                forget += x * _rows(weight + area, start, column, config.tile, config)
-            if config.resident < 3:
-                values += x * _rows(weight + 2 * area, start, column, config.tile, config)
-            output += x * _rows(weight + 3 * area, start, column, config.tile, config)
+            values += x * _rows(weight + 2 * area, start, column, tile, config)
+            output += x * _rows(weight + 3 * area, start, column, tile, config)
     write, forget, values, output = tl.reduce((write, forget, values, output), 0, add_4)
     return Gates(write, forget, values, output)
 
@@ -229,25 +190,17 @@ def _backward_products(d, gradients, own, weight, column, config: tl.constexpr):
     """
     area: tl.constexpr = config.width * config.width
     tile: tl.constexpr = config.tile
-    block: tl.constexpr = config.block
-    total = tl.zeros([tile, block], tl.float32)
-    if config.resident > 0:
-        products = d.write[:, None] * own.write
-        if config.resident > 1:
-            products += d.forget[:, None] * own.forget
-        if config.resident > 2:
-            products += d.candidate[:, None] * own.candidate
-        if config.resident > 3:
-            products += d.output[:, None] * own.output
-        total = _add_rows(products, config.tile)
-    if config.resident < 4:
+    products = d.write[:, None] * own.write + d.forget[:, None] * own.forget
+    if config.resident:
+        products += d.candidate[:, None] * own.candidate + d.output[:, None] * own.output
+    total = _add_rows(products, tile)
+    if not config.resident:
         tl.debug_barrier()  # all threads have stored their elements of the gradients
-        for start in range(0, config.width, config.tile):
-            row = start + tl.arange(0, config.tile)
-            others: tl.constexpr = config.resident
-            for gate in tl.static_range(others, 4):
+        for start in range(0, config.width, tile):
+            row = start + tl.arange(0, tile)
+            for gate in tl.static_range(2, 4):
                 x = tl.load(gradients + gate * config.size + row, mask=row < config.width, other=0.0)
-                total += x[:, None] * _rows(weight + gate * area, start, column, config.tile, config)
+                total += x[:, None] * _rows(weight + gate * area, start, column, tile, config)
     return tl.sum(total, axis=0)
 
 
@@ -292,19 +245,19 @@ def forward_slstm(
             has_started = is_coming
             is_coming = tl.load(starts + place + unit.rows, mask=ahead, other=0) != 0
             h = tl.where(has_started, 0.0, h)
-            state = _reset(state, has_started, config)
+            state = reset(state, has_started, config.lowest)
         before = outputs + ((place - unit.rows) * config.size + head * config.width)
         if t == 0:
             before = hidden + (unit.row * config.size + head * config.width)
         recurrent = _forward_products(h, before, has_started == 0, own, weight, column, config)
-        write, forget = gates.write + zeros + recurrent.write, gates.forget + zeros + recurrent.forget
-        values, output = gates.candidate + zeros + recurrent.candidate, gates.output + zeros + recurrent.output
-        _store_gates(Gates(write, forget, values, output), sums, place, unit, config)
-        kept = state.scale - softplus(-forget)
-        m = tl.maximum(kept, write, propagate_nan=_ALL)
-        kept, write = tl.exp(kept - m), tl.exp(write - m)
-        state = State(kept * state.cell + write * tanh(values), kept * state.normalizer + write, m)
-        h = sigmoid(output) * state.cell / state.normalizer
+        added = Gates(
+            gates.write + zeros + recurrent.write,
+            gates.forget + zeros + recurrent.forget,
+            gates.candidate + zeros + recurrent.candidate,
+            gates.output + zeros + recurrent.output,
+        )
+        _store_gates(added, sums, place, unit, config)
+        h, state = advance(added, state)
         _store(h, outputs, place, unit, config)
         _store_parts(state.cell, state.normalizer, state.scale, h, states, place, 3, unit, config)
 
@@ -361,9 +314,11 @@ def backward_slstm(
     own = _resident(weight, column, config)
     zeros = tl.where(tl.sum(_rows(weight, 0, column, config.tile, config), axis=0) < float("-inf"), 1.0, 0.0)
     dh = _load_final(grad_final_hidden, unit, config) + zeros
-    dc = _load_final(grad_final_cell, unit, config) + zeros
-    dn = _load_final(grad_final_normalizer, unit, config) + zeros
-    dm = _load_final(grad_final_scale, unit, config) + zeros
+    d = State(
+        _load_final(grad_final_cell, unit, config) + zeros,
+        _load_final(grad_final_normalizer, unit, config) + zeros,
+        _load_final(grad_final_scale, unit, config) + zeros,
+    )
     nothing = tl.zeros(unit.column.shape, tl.float32)
     for t in range(length, steps):
         _store_gates(Gates(nothing, nothing, nothing, nothing), sums, _place(unit, t), unit, config)
@@ -377,40 +332,28 @@ def backward_slstm(
     for back in range(length):
         t = length - 1 - back
         place = _place(unit, t)
-        write, forget = next_gates.write + zeros, next_gates.forget + zeros
-        values, output = tanh(next_gates.candidate + zeros), sigmoid(next_gates.output + zeros)
+        gates = Gates(
+            next_gates.write + zeros,
+            next_gates.forget + zeros,
+            next_gates.candidate + zeros,
+            next_gates.output + zeros,
+        )
         earlier = State(next_before.cell + zeros, next_before.normalizer + zeros, next_before.scale + zeros)
         dh += next_d + zeros
         next_gates, next_before, next_d = _load_step(sums, states, first, grad_outputs, t - 1, unit, config)
         before = earlier
         if starts is not None:
             has_started = tl.load(starts + place) != 0
-            before = _reset(before, has_started, config)
-        kept = before.scale - softplus(-forget)
-        is_kept = tl.where(kept > write, 1.0, tl.where(kept == write, 0.5, 0.0))  # share of the maximum's gradient
-        f, i = tl.exp(kept - after.scale), tl.exp(write - after.scale)
-        y = after.cell / after.normalizer
-        d = dh * output
-        dc += d / after.normalizer
-        dn -= d * y / after.normalizer
-        d_output = dh * y * output * (1.0 - output)
-        d_values = dc * i * (1.0 - values * values)
-        of_kept = (dc * before.cell + dn * before.normalizer) * f
-        of_write = (dc * values + dn) * i
-        d_write = is_kept * of_write + (1.0 - is_kept) * (dm - of_kept)
-        dm = (1.0 - is_kept) * of_kept + is_kept * (dm - of_write)
-        d_forget = dm * sigmoid(-forget)
-        dc, dn = dc * f, dn * f
-        gradients = Gates(d_write, d_forget, d_values, d_output)
+            before = reset(before, has_started, config.lowest)
+        gradients, d = advance_backward(gates, before, after, dh, d)
         _store_gates(gradients, sums, place, unit, config)
         from_sums = sums + (place * (4 * config.size) + head * config.width)
         dh = _backward_products(gradients, from_sums, own, weight, column, config)
         if starts is not None:
-            dh, dc = tl.where(has_started, 0.0, dh), tl.where(has_started, 0.0, dc)
-            dn, dm = tl.where(has_started, 0.0, dn), tl.where(has_started, 0.0, dm)
+            dh, d = tl.where(has_started, 0.0, dh), reset(d, has_started, 0.0)
         after = earlier
 
     _store(dh, grad_hidden, unit.row, unit, config)
-    _store(dc, grad_cell, unit.row, unit, config)
-    _store(dn, grad_normalizer, unit.row, unit, config)
-    _store(dm, grad_scale, unit.row, unit, config)
+    _store(d.cell, grad_cell, unit.row, unit, config)
+    _store(d.normalizer, grad_normalizer, unit.row, unit, config)
+    _store(d.scale, grad_scale, unit.row, unit, config)

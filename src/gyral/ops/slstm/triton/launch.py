@@ -9,12 +9,14 @@ from torch import Tensor
 
 from gyral.ops.slstm import slstm
 from gyral.ops.slstm.naive import State, lowest_scale
+from gyral.ops.slstm.triton import steps
 from gyral.ops.slstm.triton.kernels import Config, backward_slstm, forward_slstm
 from gyral.ops.triton.launch import as_bytes, difference, launch, preparation, waves
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 SMALLEST = 16  # sides of a block in registers
-TILE = 4096  # weights of a gate that are read at once if none are in registers
+TILE = 8  # rows of the weights that are read at once if they are not in registers
+ON_CHIP = 128  # the largest d of the kernels that run a head of a row through all steps
 
 
 @functools.cache
@@ -22,14 +24,13 @@ def _settings(size: int, heads: int, lowest: float) -> tuple[Config, int]:
     """Return the constants of a kernel, and its warps."""
     width = size // heads
     block = max(SMALLEST, 1 << (width - 1).bit_length())
-    # registers have the blocks of all gates up to 64² numbers each, of two gates up to 128², else of none
-    if block <= 32:
-        resident, tile, warps = 4, block, 1
-    elif block <= 128:
-        resident, tile, warps = 4 if block == 64 else 2, 8, 8
-    else:
-        resident, tile, warps = 0, max(1, TILE // block), 16
-    return Config(size, heads, width, block, resident, tile, max(warps, 4), lowest), warps
+    warps = 1 if block <= 32 else 8
+    return Config(size, heads, width, block, block <= 64, min(block, TILE), max(warps, 4), lowest), warps
+
+
+def _is_on_chip(a: Any) -> bool:
+    """Return whether a program runs all steps of a head of a row."""
+    return bool(a.weight_hh.shape[-1] <= ON_CHIP)
 
 
 def _run(kernel: Any, a: Any, given: list[Any]) -> None:
@@ -41,14 +42,18 @@ def _run(kernel: Any, a: Any, given: list[Any]) -> None:
 
 def allocate(a: Any) -> tuple[list[Any], list[Any]]:
     """Return the results, and saved: the sums of the gates (T, B, 4N), and c, n and m after each step (T, B, 3N)."""
-    (steps, batch, _), size = a.projected.shape, a.hidden.shape[1]
-    results = [a.projected.new_empty(steps, batch, size), *map(torch.empty_like, (a.hidden,) * len(State._fields))]
-    return results, [torch.empty_like(a.projected), a.projected.new_empty(steps, batch, 3 * size)]
+    (length, batch, _), size = a.projected.shape, a.hidden.shape[1]
+    results = [a.projected.new_empty(length, batch, size), *map(torch.empty_like, (a.hidden,) * len(State._fields))]
+    return results, [torch.empty_like(a.projected), a.projected.new_empty(length, batch, 3 * size)]
 
 
 def forward(a: Any) -> tuple[list[Any], list[Any]]:
     """Run all steps; see `gyral.ops.operator.Operator`."""
     results, saved = allocate(a)
+    if not _is_on_chip(a):
+        if len(a.hidden) > 0:
+            steps.forward(a, results, saved)
+        return results, saved
     turned = a.weight_hh.transpose(2, 3).contiguous()
     state = a.hidden, a.cell, a.normalizer, a.scale
     _run(forward_slstm, a, [a.projected, turned, *state, a.lengths, as_bytes(a.starts), *results, *saved])
@@ -61,8 +66,11 @@ def backward(
     """Return the gradients; see `gyral.ops.operator.Operator`. It overwrites the sums with their gradients."""
     sums, states = saved
     found = {name: torch.empty_like(a.hidden) for name in State._fields}
-    given = [sums, a.weight_hh, a.cell, a.normalizer, a.scale, a.lengths, as_bytes(a.starts), states]
-    _run(backward_slstm, a, [*given, *gradients, *found.values()])
+    if _is_on_chip(a):
+        given = [sums, a.weight_hh, a.cell, a.normalizer, a.scale, a.lengths, as_bytes(a.starts), states]
+        _run(backward_slstm, a, [*given, *gradients, *found.values()])
+    elif len(a.hidden) > 0:
+        steps.backward(a, saved, gradients, found)
     return {**found, "projected": sums, "weight_hh": _of_weight(a, sums, results[0])}
 
 
@@ -80,17 +88,20 @@ def _of_weight(a: Any, d: Tensor, outputs: Tensor) -> Tensor:
 @functools.cache
 @torch.inference_mode(False)
 def _probe(device: torch.device) -> str | None:
-    """Return the reason why the kernels fail, or None. The first example has all masks."""
-    steps, batch, heads, width = 3, 2, 2, 3
-    size = heads * width
-    state = [waves(device, batch, size) for _ in State._fields]
-    state[2] = state[2].square() + 1.0
-    given = waves(device, steps, batch, 4 * size), waves(device, heads, 4, width, width), *state
-    lengths, starts = torch.arange(steps - batch + 1, steps + 1, device=device), waves(device, steps, batch) > 0.9
-    module, names = sys.modules[__name__], slstm.Arguments._fields[: len(given)]
-    return difference(module, slstm, (*given, lengths, starts), names) or difference(
-        module, slstm, (*given, None, None), names
-    )
+    """Return the reason why the kernels fail, or None. The heads of the last example do not fit in registers."""
+    module, names = sys.modules[__name__], slstm.Arguments._fields[:-2]
+
+    def find(length: int, batch: int, heads: int, width: int, masked: bool) -> str | None:
+        size = heads * width
+        state = [waves(device, batch, size) for _ in State._fields]
+        state[2] = state[2].square() + 1.0
+        weight = waves(device, heads, 4, width, width) / width
+        lengths = torch.arange(length - batch + 1, length + 1, device=device) if masked else None
+        starts = waves(device, length, batch) > 0.9 if masked else None
+        given = waves(device, length, batch, 4 * size), weight, *state, lengths, starts
+        return difference(module, slstm, given, names)
+
+    return find(3, 2, 2, 3, True) or find(2, 1, 1, 3, False) or find(3, 2, 1, ON_CHIP + 1, True)
 
 
 prepare = preparation("sLSTM", _probe)
