@@ -525,6 +525,56 @@ def launch_states(case: StatesCase) -> None:
     kernels.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
 
 
+class FastWeightsCase(NamedTuple):
+    """Arguments that make the operator of fast weights and WeiNet launch its kernels.
+
+    Attributes:
+        kind: See `gyral.ops.fast_weights.KINDS`.
+        size: N.
+        with_options: Whether there are zoneout, dropout, lengths and resets.
+        inner_steps: S of fast weights.
+        cards: Compute capabilities for which it is compiled.
+        kernels: How many they are, forward and backward.
+    """
+
+    kind: str
+    size: int
+    with_options: bool
+    inner_steps: int = 1
+    cards: tuple[int, ...] = (HOPPER,)
+    kernels: int = 2
+
+    def __str__(self) -> str:
+        return f"kind={self.kind} size={self.size} inner={self.inner_steps} options={self.with_options}"
+
+
+def launch_fast_weights(case: FastWeightsCase) -> None:
+    """Launch the kernels of fast weights or WeiNet, forward and backward."""
+    import torch
+
+    from gyral.ops.fast_weights import OPERATOR
+    from gyral.ops.fast_weights.triton import launch
+
+    batch, size, zeros, some = 2, case.size, torch.zeros, case.with_options
+    is_weinet = case.kind == "weinet"
+    parts, products = (7 * size, 4 * size) if is_weinet else (size, size)
+    weights = zeros(parts, 3), zeros(parts), zeros(products, size), zeros(2, size)
+    a = OPERATOR.Arguments(
+        *(case.kind, zeros(STEPS, batch, 3), *weights, zeros(batch, size), zeros(batch, size, size)),
+        keep=zeros(STEPS, batch, size) if some else None,
+        drop=zeros(batch, size) if some else None,
+        lengths=torch.ones(batch, dtype=torch.int64) if some else None,
+        starts=zeros(STEPS, batch, dtype=torch.bool) if some else None,
+        epsilon=1e-5,
+        decay=0.9,
+        rate=0.5,
+        inner_steps=0 if is_weinet else case.inner_steps,
+        has_gradient=True,
+    )
+    results, saved = launch.forward(a)
+    launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {"x": True})
+
+
 SAMPLE = Case(3, 16, True, True)
 FAMILIES = {
     "rum": Family(
@@ -560,6 +610,16 @@ FAMILIES = {
             ScanCase("bilinear", 128, False),
         ),
         launch_scan,
+    ),
+    "fast_weights": Family(
+        "fast_weights/triton",
+        (
+            *(FastWeightsCase(kind, 50, True, cards=(*CARDS,)) for kind in ("relu", "weinet")),
+            *(FastWeightsCase(kind, size, False) for kind in ("relu", "weinet") for size in (50, 128)),
+            *(FastWeightsCase(kind, 128, True) for kind in ("tanh", "weinet")),
+            FastWeightsCase("relu", 50, False, inner_steps=3),
+        ),
+        launch_fast_weights,
     ),
     "selective_scan": Family(
         "selective_scan/triton",

@@ -19,6 +19,8 @@ ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 class MemoryNetworkCell(RegularizedCell):
     """Base class of cells with a hidden vector and a memory (B, N, N), which `gyral.ops.fast_weights` runs."""
 
+    kernel_operator = fast_weights.OPERATOR
+
     norm: nn.Module = field(init=False)
     layer_norm_eps: float = field(init=False)
     weight_ih: Tensor = field(init=False)
@@ -34,7 +36,10 @@ class MemoryNetworkCell(RegularizedCell):
         """Return the kind and the numbers that `gyral.ops.fast_weights.fast_weights` needs."""
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        return fast_weights.unsupported_reason(self.bias)
+        return fast_weights.unsupported_reason(self.bias, self.hidden_size)
+
+    def is_fused_recordable(self, starts: bool) -> bool:
+        return True
 
     def fused(
         self, inputs: Tensor, state: AssociativeState, lengths: Tensor | None, starts: Tensor | None

@@ -22,6 +22,7 @@ from gyral.ops.sequences import split_keep
 __all__ = ["KINDS", "fast_weights", "unsupported_reason"]
 
 KINDS = ("relu", "tanh", "weinet")  # in the order of fast_weights.cpp: fast weights by their activation, and WeiNet
+LARGEST = 128  # N that the kernels for a GPU support
 PADDING = 16  # rows of matrices in `memories` are padded to at most a multiple of this, the widest vector
 
 
@@ -103,8 +104,24 @@ KERNELS = FastWeightsKernels(
     sums=("b", "norm"),
     optional=("outputs", "final_memory", "a0"),
 )
-OPERATOR = Operator(naive.fast_weights, {"cpu": KERNELS}, shapes=shapes, products=products)
-unsupported_reason = OPERATOR.unsupported_reason
+OPERATOR = Operator(
+    naive.fast_weights,
+    {"cpu": KERNELS, "cuda": "gyral.ops.fast_weights.triton"},
+    shapes=shapes,
+    products=products,
+)
+
+
+def unsupported_reason(tensor: Tensor, size: int) -> str | None:
+    """Return the reason why no kernel supports the device and dtype of a tensor, and N units; None if one does."""
+    if tensor.device.type != "cpu" and size > LARGEST:
+        return too_large(size)
+    return OPERATOR.unsupported_reason(tensor)
+
+
+def too_large(size: int) -> str:
+    """Return the reason why the kernels for a GPU do not support N units."""
+    return f"the kernels for a GPU keep a matrix in registers and support at most {LARGEST} units, not {size}"
 
 
 def fast_weights(
