@@ -30,6 +30,7 @@ KERNELS = (
     "tests/ops/stabilized_gates/test_stabilized_gates_triton.py",
     "tests/ops/convolution/test_convolution_triton.py",
     "tests/ops/block_scan/test_block_scan_triton.py",
+    "tests/ops/permutation_scan/test_permutation_scan_triton.py",
 )
 PATHS = (*KERNELS, "tests/gpu", f"--ignore={ALONE}")
 OPTIONS = ("-v", "-p", "no:cacheprovider", "-p", "benchmarks.gpu_share", "--tb=short", "--durations=10")

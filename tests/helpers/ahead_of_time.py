@@ -359,6 +359,41 @@ def launch_blocks(case: BlockCase) -> None:
     launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
 
 
+class PermutationCase(NamedTuple):
+    """Arguments that make the scan of permutations launch its kernels: N, K, and whether there are masks."""
+
+    size: int
+    matrices: int
+    masked: bool
+    cards: tuple[int, ...] = (HOPPER,)
+    kernels: int = 4
+
+    def __str__(self) -> str:
+        return f"size={self.size} matrices={self.matrices} masked={self.masked}"
+
+
+def launch_permutations(case: PermutationCase) -> None:
+    """Launch the kernels of the scan of permutations, forward and backward."""
+    import torch
+
+    from gyral.ops.permutation_scan import permutation_scan
+    from gyral.ops.permutation_scan.triton import launch
+
+    batch, size, count, zeros = 2, case.size, case.matrices, torch.zeros
+    sequence = zeros(STEPS, batch, 2 * size)
+    a = permutation_scan.Arguments(
+        selection=zeros(STEPS, batch, count),
+        dictionary=zeros(count, size, size),
+        decay=sequence,
+        values=sequence,
+        h0=zeros(batch, 2 * size),
+        lengths=torch.ones(batch, dtype=torch.int64) if case.masked else None,
+        starts=zeros(STEPS, batch, dtype=torch.bool) if case.masked else None,
+    )
+    results, saved = launch.forward(a)
+    launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
+
+
 class HeadsCase(NamedTuple):
     """Arguments that make the operator of mLSTM's outputs launch its kernels: V."""
 
@@ -679,6 +714,16 @@ FAMILIES = {
             BlockCase(250, 4, True),
         ),
         launch_blocks,
+    ),
+    "permutation_scan": Family(
+        "permutation_scan/triton",
+        (
+            PermutationCase(32, 8, True, (*CARDS,)),
+            *(PermutationCase(size, 8, False) for size in (32, 64, 128)),
+            PermutationCase(5, 3, True),
+            PermutationCase(60, 32, True),
+        ),
+        launch_permutations,
     ),
     "convolution": Family(
         "convolution/triton",

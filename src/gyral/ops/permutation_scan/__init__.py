@@ -15,6 +15,8 @@ from gyral.ops.permutation_scan.naive import step
 
 __all__ = ["permutation_scan", "step"]
 
+LARGEST_ON_GPU = 128  # numbers of a state, and matrices: those of a program are in registers
+
 
 def shapes(a: Any) -> None:
     """Check the shapes; see `gyral.ops.declaration.Checks`."""
@@ -48,4 +50,10 @@ KERNELS = Kernels(
     states={"h0": "final"},
     sums=("dictionary",),
 )
-permutation_scan = Operator(naive.permutation_scan, {"cpu": KERNELS}, shapes=shapes, products=products)
+permutation_scan = Operator(
+    naive.permutation_scan,
+    {"cpu": KERNELS, "cuda": "gyral.ops.permutation_scan.triton"},
+    supports=lambda a: a.values.device.type == "cpu" or max(a.dictionary.shape[:2]) <= LARGEST_ON_GPU,
+    shapes=shapes,
+    products=products,
+)
