@@ -255,10 +255,11 @@ def steps(table: str) -> str:
     command = f"python -m benchmarks.steps sweep={table} json=benchmarks/records/{table}.jsonl"
     if not step_ratios(table):
         return f"The time of a training step has not been measured yet; `{command}` does so."
+    size = " × ".join(str(measurements(table)[0][key]) for key in ("batch", "time_steps"))
     return (
-        "*Step ×* is the time of a training step divided by that with `torch.nn.GRU` in the same run, a median:"
-        f" `benchmarks/records/{table}.jsonl`, {conditions(table)}. It was measured apart from training (`{command}`),"
-        " because the time of a training run depends on what else runs on the machine."
+        "*Step ×* is the time of a training step divided by that with `torch.nn.GRU` in the same run, medians at batch"
+        f" × time steps {size}: `benchmarks/records/{table}.jsonl`, {conditions(table)}. It was measured apart from"
+        f" training (`{command}`), because the time of a training run depends on what else runs on the machine."
     )
 
 

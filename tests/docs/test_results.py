@@ -83,12 +83,23 @@ def test_tables_have_the_time_of_steps_where_it_was_measured(
 
 def test_the_page_says_how_steps_were_measured_or_how_to(results: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     speeds = results.speeds
-    row = {"row": "gru", "step_ratio": 1.5, "cpu": "CPU", "threads": 1, "torch": "2", "commit": "0123456789ab"}
+    row = {
+        "row": "gru",
+        "step_ratio": 1.5,
+        "batch": 32,
+        "time_steps": 128,
+        "cpu": "CPU",
+        "threads": 1,
+        "torch": "2",
+        "commit": "0123456789ab",
+    }
     monkeypatch.setattr(speeds, "measurements", lambda name: [row])
     speeds.step_ratios.cache_clear()
     assert speeds.steps("no_such_table").startswith("The time of a training step has not been measured yet; `python -m")
     monkeypatch.setattr(speeds, "step_ratios", lambda table: {"gru": 1.5})
-    assert "`benchmarks/records/language_small.jsonl`, CPU, one thread, PyTorch 2" in speeds.steps("language_small")
+    assert "32 × 128: `benchmarks/records/language_small.jsonl`, CPU, one thread, PyTorch 2" in speeds.steps(
+        "language_small"
+    )
 
 
 @pytest.mark.parametrize(
