@@ -192,5 +192,6 @@ def test_a_graph_of_the_caller_records_the_plain_path() -> None:
 def test_names_of_the_backends() -> None:
     rows = {row.layer: row for row in gyral.backends("cuda")}
     assert {row.backend for row in rows.values()} <= {"fused", "fused (graph)", "graph", "–"}
-    assert rows["PDSSM"].backend == "fused (graph)"
-    assert rows["PDSSM"].reason == "there are no kernels for cuda"
+    assert rows["SLSTM"] == ("SLSTM", "fused", "")
+    in_double = {row.layer: row for row in gyral.backends("cuda", torch.float64)}
+    assert in_double["SLSTM"] == ("SLSTM", "fused (graph)", "there are no kernels for torch.float64 on cuda")
