@@ -131,7 +131,7 @@ def unlaunched(operators_: Sequence[Operator]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for operator in operators_:
             kernels = Unlaunched(importlib.import_module(operator.kernels["cuda"]))
-            stack.enter_context(mock.patch.dict(operator.kernels, {"meta": kernels}))
+            stack.enter_context(mock.patch.dict(operator.kernels, {"meta": kernels, "cpu": kernels}))
             stack.enter_context(mock.patch.object(operator.checks, "prepare", partial(contiguous, operator)))
         stack.enter_context(mock.patch.object(operators, "in_memory", lambda _, gradient: gradient.contiguous()))
         stack.enter_context(mock.patch.object(F, "rms_norm", rms_norm))
@@ -154,7 +154,7 @@ def count(model: str, batch: int, steps: int, hidden: int, input_size: int = INP
     torch.manual_seed(0)
     cell = make()
     is_whole = copy.deepcopy(cell).to("meta").fused_unsupported_reason() is None
-    has_kernels = has_triton(cell.fused_operator)
+    has_kernels = has_triton(cell.fused_operator or cell.kernel_operator)
     path = "kernels" if model in (*KERNELS, *RUMS) or has_kernels else "whole" if is_whole else "loop"
     needs = needs_of(cell, model in MATRICES, batch * steps)
     if model in KERNELS:

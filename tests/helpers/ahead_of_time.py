@@ -492,6 +492,58 @@ def launch_m2rnn(case: MatrixCase) -> None:
     launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
 
 
+class GatedCase(NamedTuple):
+    """Arguments that make the operator of gated recurrences launch its kernels.
+
+    Attributes:
+        kind: See `gyral.ops.gated.gated`.
+        size: The number of units.
+        with_options: Whether there are zoneout, dropout, lengths and resets to a learned state.
+        cards: Compute capabilities for which it is compiled.
+        kernels: How many they are, forward and backward.
+    """
+
+    kind: str
+    size: int
+    with_options: bool
+    cards: tuple[int, ...] = (HOPPER,)
+    kernels: int = 2
+
+    def __str__(self) -> str:
+        return f"kind={self.kind} size={self.size} options={self.with_options}"
+
+
+def launch_gated(case: GatedCase) -> None:
+    """Launch the kernels of gated recurrences, forward and backward."""
+    import torch
+
+    from gyral.ops.gated import EXTRA, GATES, NEEDS_EXTRA, OPERATOR
+    from gyral.ops.gated.triton import launch
+
+    batch, size, some, zeros = 2, case.size, case.with_options, torch.zeros
+    chunk = 10 if case.kind == "on_lstm" else 1
+    width = GATES.get(case.kind, 4) * size + (2 * -(-size // chunk) if case.kind == "on_lstm" else 0)
+    hidden = 2 * size if case.kind == "complex_modrelu" else size
+    mask, has_cell_state = zeros(STEPS, batch, hidden) if some else None, "lstm" in case.kind
+    a = OPERATOR.Arguments(
+        *(case.kind, zeros(STEPS, batch, 2), zeros(width, 2), zeros(width), zeros(width, hidden)),
+        extra=zeros(EXTRA[case.kind] * size) if case.kind in NEEDS_EXTRA else None,
+        h0=zeros(batch, hidden),
+        c0=zeros(batch, size) if has_cell_state else None,
+        fresh=zeros(hidden) if some else None,
+        keep=mask,
+        keep_cell_state=mask if has_cell_state else None,
+        drop=zeros(batch, hidden) if some else None,
+        lengths=torch.ones(batch, dtype=torch.int64) if some else None,
+        starts=zeros(STEPS, batch, dtype=torch.bool) if some else None,
+        **{"partner": None, "units": size, "chunk": chunk, "epsilon": 1e-5},
+        b_hh=zeros(width) if case.kind in ("gru", "lstm") else None,
+    )
+    results, saved = launch.forward(a)
+    gradients = [None if each is None else torch.zeros_like(each) for each in results]
+    launch.backward(a, results, saved, gradients, {"x": True, "w_hh": True})
+
+
 def launch_rotations(case: RotationCase) -> None:
     """Launch the kernels of the rotation scan, forward and backward."""
     import torch
@@ -671,6 +723,20 @@ FAMILIES = {
             StatesCase("s4d", 128, 32, False),
         ),
         launch_states,
+    ),
+    "gated": Family(
+        "gated/triton",
+        (
+            GatedCase("lstm", 50, True, (*CARDS,)),
+            GatedCase("goru", 50, False, (*CARDS,)),
+            *(
+                GatedCase(kind, 50, True)
+                for kind in ("gru", "rnn_tanh", "complex_modrelu", "normalized_lstm", "on_lstm")
+            ),
+            *(GatedCase(kind, 128, True) for kind in ("gru", "lstm", "goru", "normalized_goru", "complex_modrelu")),
+            *(GatedCase(kind, 128, False) for kind in ("gru", "lstm", "modrelu", "normalized_lstm")),
+        ),
+        launch_gated,
     ),
     "short_convolution": Family(
         "short_convolution/triton",

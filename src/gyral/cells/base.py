@@ -66,6 +66,7 @@ class RecurrentCell(MaskedModule, ABC):
     input_types: ClassVar[type[StepInputs] | tuple[type[StepInputs], ...]] = ()  # inputs other than (…, B, X)
     kernel_rows: tuple[str, ...] = ()  # names of the blocks of N rows of weight_ih; weight_hh has the first of them
     fused_operator: "ClassVar[Operator | None]" = None  # of `fused`, where `fused` runs without its kernels too
+    kernel_operator: "ClassVar[Operator | None]" = None  # of `fused`, where `fused` needs its kernels
     scan_operator: "ClassVar[Operator | None]" = None  # that functions of torch surround where the first has no kernels
     steps_alone: ClassVar[bool] = False  # whether one step without gradients is faster by `step` than by `fused`
     no_decay_parameters: ClassVar[tuple[str, ...]] = ()  # parameters that set how memory decays; see optimizer.decay

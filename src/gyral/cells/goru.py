@@ -56,6 +56,7 @@ class GORUCell(RegularizedCell, SubCellMixin):
     """
 
     kernel_rows = ("r", "g", "c")
+    kernel_operator = gated.OPERATOR
 
     capacity: int | str = 2
     layer_norm: bool = False

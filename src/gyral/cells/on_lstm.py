@@ -57,6 +57,8 @@ class ONLSTMCell(RegularizedCell):
         hidden: Tensor
         cell: Tensor
 
+    kernel_operator = gated.OPERATOR
+
     hidden_size: Annotated[int, Range(2)] = field(kw_only=False)
     chunk_size: int = derived(default=None)
     layer_norm: bool = False

@@ -172,8 +172,8 @@ def _without_warning() -> Iterator[None]:
 class TorchLayerCell(RegularizedCell):
     """Base class of the cells that `torch.nn` has as a layer, which holds the parameters.
 
-    The fused path is the kernels of `gyral.ops.gated`, or the layer where there are no kernels, as on a GPU, or where
-    the layer is faster. The layer has fewer options, no resets, and no support by compilers.
+    The fused path is the kernels of `gyral.ops.gated`, or the layer where there are no kernels, or where the layer is
+    faster, as on a GPU. The layer has fewer options, no resets, and no support by compilers.
 
     Parameters have the names of `torch.nn`: `layer.weight_ih_l0`, `layer.weight_hh_l0`, `layer.bias_ih_l0`,
     `layer.bias_hh_l0`, and with a projection `layer.weight_hr_l0`; a layer such as `gyral.GRU` holds them as its own
@@ -194,6 +194,7 @@ class TorchLayerCell(RegularizedCell):
     proj_size: int = field(init=False, default=0)
     layer_is_faster: ClassVar[bool] = False
     without_kernels: ClassVar[tuple[str, ...]] = ("layer_norm",)
+    kernel_operator = gated.OPERATOR
 
     mode: str = field(init=False)
     bias: bool = True
@@ -317,8 +318,8 @@ class TorchLayerCell(RegularizedCell):
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
-        prefers_layer = (self.layer_is_faster and lengths is None) or not self._has_kernel()
-        if prefers_layer and self.layer_unsupported_reason(starts=starts is not None) is None:
+        is_faster = inputs.is_cuda or (self.layer_is_faster and lengths is None)
+        if (is_faster or not self._has_kernel()) and self.layer_unsupported_reason(starts=starts is not None) is None:
             if is_in_torch_dispatch_mode():
                 register(LAYERS_OF_TORCH)
             outputs, final = self.layer(inputs, state, lengths)

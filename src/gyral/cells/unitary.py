@@ -130,6 +130,8 @@ class UnitaryCell(RegularizedCell, SubCellMixin):
         is_complex: Whether the hidden vector is complex.
     """
 
+    kernel_operator = gated.OPERATOR
+
     is_complex: bool = field(init=False, default=True)
     initialization: str = field(init=False, default="default")
     learned_initial_state: bool = field(init=False, default=False)

@@ -161,7 +161,7 @@ KERNELS = GatedKernels(
 )
 OPERATOR = Operator(
     naive.gated,
-    {"cpu": KERNELS},
+    {"cpu": KERNELS, "cuda": "gyral.ops.gated.triton"},
     shapes=shapes,
     dtypes={"partner": torch.int64},
     limits={"partner": lambda a: a.units},

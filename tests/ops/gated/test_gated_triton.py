@@ -1,0 +1,239 @@
+"""The Triton kernels of gated recurrences against plain torch in float64: on a GPU, else under the interpreter."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="the kernels need triton")
+
+from torch import Tensor
+
+import gyral
+from gyral.ops.gated import OPERATOR, gated
+from gyral.ops.gated.triton import launch
+from gyral.ops.gated.triton.config import config_of
+from gyral.ops.operator import KernelUnavailableError
+from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+from tests.ops.gated.test_gated import ALL_KINDS, drawn
+
+TOLERANCE = 2e-5 if ON_GPU else 2e-6
+RESULTS = ("outputs", "final hidden", "final cell state")
+MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
+# whether there are zoneout, a cell state of `starts`, dropout, and two biases
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {"keep": "none", "keep_cell_state": "none", "drop": False, "fresh": False, "bias_hh": False},
+    "masks": {"keep": "mask", "keep_cell_state": "mask", "drop": True, "fresh": True},
+    "means": {"keep": "mean", "keep_cell_state": "mean", "drop": False, "fresh": True, "extra": False},
+    "mixed": {"keep": "none", "keep_cell_state": "mask", "drop": True, "fresh": False, "bias": False},
+}
+
+
+@pytest.fixture(autouse=True)
+def triton_kernels() -> Iterator[None]:
+    with kernels_of(OPERATOR):
+        yield
+
+
+class Case:
+    """Arguments, in float64 with values of float32: T, B, X, N."""
+
+    def __init__(self, *sizes: int, kind: str, masks: str = "none", **options: Any) -> None:
+        steps, batch, *_ = sizes
+        drawn_tensors, self.others = drawn(*sizes, kind=kind, **options)
+        has_lengths, has_starts = MASKS[masks]
+        if not has_starts:
+            drawn_tensors["fresh"] = None
+        self.tensors = {name: each.float().double() for name, each in drawn_tensors.items() if each is not None}
+        lengths = torch.randint(1, steps + 1, (batch,), device=DEVICE) if has_lengths else None
+        starts = (torch.rand(steps, batch) < 0.3).to(DEVICE) if has_starts else None
+        absent = {name: None for name in ("b", "extra") if name not in self.tensors}
+        self.others |= {"lengths": lengths, "starts": starts, **absent}
+
+    def results(self, dtype: torch.dtype, run: Any = gated) -> dict[str, Tensor]:
+        """Return results and gradients, in float64."""
+        leaves = {name: each.to(DEVICE, dtype, copy=True).requires_grad_() for name, each in self.tensors.items()}
+        others = {name: moved(each, dtype) for name, each in self.others.items()}
+        values = [each for each in run(**leaves, **others) if each is not None]
+        by = [torch.arange(each.numel(), device=DEVICE, dtype=dtype).sin().view_as(each) for each in values]
+        gradients = torch.autograd.grad(values, list(leaves.values()), by)
+        found = dict(zip((*RESULTS[: len(values)], *leaves), (*values, *gradients), strict=True))
+        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
+
+    def by_kernels(self) -> dict[str, Tensor]:
+        return self.results(torch.float32)
+
+    def in_float64(self) -> dict[str, Tensor]:
+        absent = dict.fromkeys(("c0", "fresh", "b_hh"), None)
+        return self.results(torch.float64, lambda **given: OPERATOR.naive(**absent | given))
+
+    def check(self) -> dict[str, Tensor]:
+        """Compare the kernels with plain torch; return their results."""
+        found, expected = self.by_kernels(), self.in_float64()
+        for name, tensor in expected.items():
+            error = (found[name] - tensor).norm().item()
+            assert error <= TOLERANCE * tensor.norm().item(), f"{name}: {error / tensor.norm().item():.1e}"
+        return found
+
+
+def moved(value: Any, dtype: torch.dtype) -> Any:
+    """Return a value on the device, in a dtype if it is a tensor of floating-point numbers."""
+    if not isinstance(value, Tensor):
+        return value
+    if value.dim() == 0:
+        return value.to(dtype)
+    return value.to(DEVICE, dtype if value.is_floating_point() else value.dtype)
+
+
+@pytest.mark.named("plain-none-*", "masks-both-*")
+@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("masks", MASKS)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_kernels_equal_plain_torch(options: str, masks: str, kind: str) -> None:
+    case = Case(3, 2, 2, 5, kind=kind, masks=masks, **OPTIONS[options])
+    found = case.check()
+    if MASKS[masks][0]:
+        beyond = torch.arange(3).unsqueeze(1) >= case.others["lengths"].cpu()
+        assert not found["outputs"][beyond].any()
+        assert not found["x"][beyond].any()
+
+
+@pytest.mark.parametrize("kind", ["lstm", "complex_modrelu"])
+def test_matrices_that_do_not_fit_are_read_in_each_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = launch._settings
+    monkeypatch.setattr(launch, "_settings", lambda *given: settings(*given) | {"resident": 1})
+    Case(3, 2, 2, 5, kind=kind, masks="both").check()
+
+
+def test_settings() -> None:
+    def found(kind: str, size: int) -> list[Any]:
+        tensors, others = drawn(1, 1, 1, size, kind=kind, chunk=10)
+        config = config_of(OPERATOR.Arguments(**tensors, **others, lengths=None, starts=None))
+        assert launch.fits(config) == (size <= 64 or (size <= 128 and kind != "on_lstm"))
+        return [[launch._settings(way, config)[name] for name in ("resident", "num_warps")] for way in (True, False)]
+
+    assert found("gru", 20) == [[3, 1], [3, 1]]
+    assert found("gru", 50) == [[3, 4], [3, 4]]
+    assert found("on_lstm", 50) == [[6, 8], [6, 8]]
+    assert found("on_lstm", 65) == [[2, 8], [1, 8]]
+    assert found("gru", 128) == [[3, 8], [1, 8]]
+    assert found("lstm", 100) == [[2, 8], [1, 8]]
+    assert found("rnn_tanh", 129) == [[1, 8], [1, 8]]
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of numpy
+def test_what_is_no_number_stays_in_its_row_and_ends_at_a_reset() -> None:
+    case = Case(5, 2, 2, 3, kind="lstm", masks="both", keep="none", keep_cell_state="none")
+    starts, lengths = case.others["starts"], case.others["lengths"]
+    starts.zero_()[3, 1], lengths[:] = True, 4
+    expected = case.by_kernels()
+    case.tensors["x"][1, 1, 0] = torch.nan
+    case.tensors["x"][4] = torch.nan
+    found = case.by_kernels()
+    assert torch.equal(found["outputs"][:, 0], expected["outputs"][:, 0])
+    assert torch.equal(found["outputs"][[0, 3], 1], expected["outputs"][[0, 3], 1])
+    assert found["outputs"][1:3, 1].isnan().any(1).all()
+    assert torch.equal(found["x"][:, 0], expected["x"][:, 0])
+    assert torch.equal(found["x"][3:], expected["x"][3:])
+
+
+def test_results_without_a_gradient_have_that_of_zeros() -> None:
+    case = Case(2, 1, 2, 2, kind="lstm", masks="starts", keep="none", keep_cell_state="none", bias_hh=False)
+    tensors = {name: each.float().to(DEVICE) for name, each in case.tensors.items()}
+    others = {name: moved(each, torch.float32) for name, each in case.others.items()}
+    given = OPERATOR.Arguments(**others | tensors)
+    needs = dict.fromkeys(given._fields, True)
+    for index in range(3):
+        results, saved = launch.forward(given)
+        gradients: list[Tensor | None] = [None] * len(results)
+        gradients[index] = results[index].cos()
+        zeros = [torch.zeros_like(each) if by is None else by for each, by in zip(results, gradients, strict=True)]
+        found, expected = (
+            launch.backward(given, results, [each if each is None else each.clone() for each in saved], by, needs)
+            for by in (gradients, zeros)
+        )
+        assert all(torch.equal(found[name], each) for name, each in expected.items() if each is not None)
+
+
+def test_no_rows_and_one_launch_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any(tensor.any() for tensor in Case(3, 0, 2, 2, kind="gru").by_kernels().values())
+    run, launched = launch.start, []
+    monkeypatch.setattr(
+        launch, "start", lambda kernel, *given, **options: (launched.append(kernel), run(kernel, *given, **options))
+    )
+    Case(2, 1, 2, 2, kind="gru").by_kernels()
+    assert launched == [launch.forward_loop, launch.backward_loop]
+
+
+LAYERS = {
+    "gru": partial(gyral.GRU, zoneout=0.3, recurrent_dropout=0.2),
+    "lstm": partial(gyral.LSTM, zoneout=0.3, zoneout_cell=0.2, recurrent_dropout=0.2),
+    "normalized lstm": partial(gyral.LSTM, layer_norm=True),
+    "rnn": partial(gyral.RNN, zoneout=0.3),
+    "rnn with relu": partial(gyral.RNN, nonlinearity="relu", recurrent_dropout=0.2),
+    "goru": partial(gyral.GORU, zoneout=0.3),
+    "normalized goru": partial(gyral.GORU, layer_norm=True, recurrent_dropout=0.2),
+    "eurnn": partial(gyral.EURNN, zoneout=0.3),
+    "urnn": partial(gyral.URNN, learned_initial_state=True),
+    "full_urnn": gyral.FullURNN,
+    "exprnn": gyral.ExpRNN,
+    "dtriv": gyral.DTRIV,
+    "on_lstm": partial(gyral.ONLSTM, chunk_size=2, zoneout=0.3),
+}
+
+
+@pytest.mark.named("lstm-True", "goru-False", "eurnn-True", "urnn-True", "dtriv-False")
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_equal_their_reference(name: str, masked: bool) -> None:
+    steps, batch = 3, 2
+    torch.manual_seed(0)
+    layer, reference = (LAYERS[name](3, 6, backend=backend).to(DEVICE) for backend in ("fused", "reference"))
+    reference.load_state_dict(layer.state_dict())
+    masks: dict[str, Any] = {}
+    if masked:
+        masks["lengths"] = torch.tensor([steps, 1], device=DEVICE)
+        masks["starts"] = (torch.rand(steps, batch) < 0.3).to(DEVICE)
+    inputs = torch.randn(steps, batch, 3, device=DEVICE)
+    for is_training in (True, False):
+        found = []
+        for each in (layer, reference):
+            each.train(is_training)
+            torch.manual_seed(1)  # of random masks
+            x = inputs.clone().requires_grad_()
+            outputs, state = each(x, **masks)
+            leaves = [outputs, *(state if isinstance(state, tuple) else [state])]
+            wanted = [x, *each.parameters()]
+            gradients = torch.autograd.grad(sum(leaf.sin().sum() for leaf in leaves), wanted)
+            found.append([*leaves, *gradients])
+        for one, other in zip(*found, strict=True):
+            assert (one - other).norm() <= 10 * TOLERANCE * other.norm()
+
+
+def test_the_first_use_compares_with_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = launch.forward
+
+    def wrong(given: Any) -> Any:
+        results, saved = forward(given)
+        results[0][-1].mul_(1.01)
+        return results, saved
+
+    monkeypatch.setattr(launch, "forward", wrong)
+    launch._probe.cache_clear()
+    with pytest.raises(KernelUnavailableError, match=f"gated recurrences do not run on {DEVICE}: result 0 differs"):
+        launch.prepare(torch.device(DEVICE))
+    monkeypatch.undo()
+    launch._probe.cache_clear()
+
+
+@pytest.mark.skipif(not ON_GPU, reason="the interpreter takes minutes")
+@pytest.mark.parametrize("size", [20, 50, 100, 128])
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_the_same_bits_again(kind: str, size: int) -> None:
+    case = Case(40, 9, 4, size, kind=kind, masks="both", chunk=10, scale=0.5)
+    expected = case.check()
+    for _ in range(5):
+        found = case.by_kernels()
+        assert all(torch.equal(found[name], each) for name, each in expected.items() if not name.startswith("w"))
