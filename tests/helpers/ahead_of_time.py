@@ -352,9 +352,10 @@ def launch_blocks(case: BlockCase) -> None:
     from gyral.ops.block_scan.triton import launch
 
     batch, size, zeros = 2, case.size, torch.zeros
-    lengths = torch.ones(batch, dtype=torch.int64) if case.masked else None
-    given = zeros(STEPS, batch, size, case.block), zeros(STEPS, batch, size), zeros(batch, size)
-    a = block_scan.Arguments(*given, zeros(STEPS, batch, dtype=torch.bool), lengths)
+    counts = torch.ones(batch, dtype=torch.int64)
+    masks = (counts, zeros(STEPS, batch, dtype=torch.bool)) if case.masked else (None, None)
+    values = zeros(STEPS if case.masked else 1, batch, size)
+    a = block_scan.Arguments(zeros(STEPS, batch, size, case.block), values, zeros(batch, size), counts, *masks)
     results, saved = launch.forward(a)
     launch.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
 

@@ -10,7 +10,6 @@ from gyral.cells.base import DeclaredCell
 from gyral.cells.initialization import fan_in_uniform_
 from gyral.core.options import PositiveFloat, PositiveInt
 from gyral.ops.block_scan import block_scan, step
-from gyral.ops.sequences import mark_first
 
 
 class SLiCECell(DeclaredCell):
@@ -81,8 +80,11 @@ class SLiCECell(DeclaredCell):
 
     def change(self, inputs: Tensor) -> Tensor:
         """Return the rows of A_t (…, N, b)."""
-        # Δ multiplies the weights: they are fewer than the rows of all steps
-        rows = self.precise_linear(inputs, self.dt * self.weight_ih, self.dt * self.bias)
+        weight: Tensor = self.weight_ih
+        bias: Tensor = self.bias
+        if self.dt != 1:  # it multiplies the weights: they are fewer than the rows of all steps
+            weight, bias = self.dt * weight, self.dt * bias
+        rows = self.precise_linear(inputs, weight, bias)
         return rows.unflatten(-1, (self.hidden_size, self.block_size))
 
     def initial(self, inputs: Tensor) -> Tensor:
@@ -99,12 +101,8 @@ class SLiCECell(DeclaredCell):
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None
     ) -> tuple[Tensor, State]:
-        steps = inputs.shape[0]
-        is_first = mark_first(starts, state.fresh > 0, steps)
-        # without resets only the first step of the sequence can be one
+        # without resets only the first step of the sequence can be the first one of a segment
         initial = self.initial(inputs if starts is not None else inputs[:1])
-        if starts is None:
-            initial = F.pad(initial, (0, 0, 0, 0, 0, steps - 1))
         before = state.hidden.to(self.state_dtype)
-        hidden, final = block_scan(self.change(inputs), initial, before, is_first, lengths=lengths)
+        hidden, final = block_scan(self.change(inputs), initial, before, state.fresh, lengths=lengths, starts=starts)
         return self.to_parameter_dtype(hidden), self.State(final, torch.zeros_like(state.fresh))

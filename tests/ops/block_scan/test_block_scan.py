@@ -18,8 +18,8 @@ def drawn(steps: int, batch: int, size: int, block: int) -> tuple[Named, Named]:
 
 
 def scan(values: Tensor, starts: Tensor | None, **given: Any) -> tuple[Tensor, Tensor]:
-    is_first = torch.zeros(values.shape[:2], dtype=torch.bool) if starts is None else starts
-    return block_scan(values=values, is_first=is_first, **given)
+    fresh = torch.zeros(values.shape[1], dtype=torch.int64)
+    return block_scan(values=values[:1] if starts is None else values, fresh=fresh, starts=starts, **given)
 
 
 def in_numpy(

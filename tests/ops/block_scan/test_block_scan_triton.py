@@ -21,6 +21,7 @@ TOLERANCE = 1e-5 if ON_GPU else 2e-6
 # T, B, N, b: a single number, one step, whole blocks, a block that is not full, blocks of one unit, one block, and
 # a block with more places than units
 SIZES = [(1, 1, 1, 1), (1, 2, 4, 2), (11, 2, 6, 2), (7, 2, 7, 4), (5, 1, 5, 1), (6, 2, 5, 5), (4, 1, 3, 8)]
+MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
 NAMES = ("change", "values", "h0")
 
 
@@ -35,13 +36,16 @@ def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class Case:
     """Arguments: tensors with a gradient, in float64 with values of float32, and others."""
 
-    def __init__(self, steps: int, batch: int, size: int, block: int, lengths: bool = False, first: float = 0.3):
-        shapes = (steps, batch, size, block), (steps, batch, size), (batch, size)
+    def __init__(self, steps: int, batch: int, size: int, block: int, *, masks: str = "none") -> None:
+        has_lengths, has_starts = MASKS[masks]
+        shapes = (steps, batch, size, block), (steps if has_starts else 1, batch, size), (batch, size)
         self.tensors = {name: torch.randn(shape).double() for name, shape in zip(NAMES, shapes, strict=True)}
         self.tensors["change"] /= 2
-        self.others = {"is_first": (torch.rand(steps, batch) < first).to(DEVICE)}
-        if lengths:
+        self.others = {"fresh": (torch.arange(batch) % 2).to(DEVICE)}
+        if has_lengths:
             self.others["lengths"] = torch.randint(1, steps + 1, (batch,), device=DEVICE)
+        if has_starts:
+            self.others["starts"] = (torch.rand(steps, batch) < 0.3).to(DEVICE)
 
     def results(self, run: Any, dtype: torch.dtype) -> dict[str, Tensor]:
         """Return the results and the gradients, in float64."""
@@ -64,29 +68,29 @@ class Case:
         return found
 
 
-@pytest.mark.named("*(1, 2*True*0.0*", "*(11, *True*0.3*", "*(7, *True*0.3*", "*(6, *False*0.0*", "*(4, *True*0.3*")
-@pytest.mark.parametrize("first", [0.0, 0.3])
-@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.named("*(1, 2*lengths*", "*(11, *both*", "*(7, *both*", "*(6, *none*", "*(4, *starts*")
+@pytest.mark.parametrize("masks", MASKS)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_kernels_equal_plain_torch(sizes: tuple[int, ...], lengths: bool, first: float) -> None:
-    case = Case(*sizes, lengths, first)
+def test_kernels_equal_plain_torch(sizes: tuple[int, ...], masks: str) -> None:
+    case = Case(*sizes, masks=masks)
     found = case.check()
-    if lengths:
+    if MASKS[masks][0]:
         beyond = torch.arange(sizes[0]).unsqueeze(1) >= case.others["lengths"].cpu()
-        assert not any(found[name][beyond].any() for name in ("outputs", "change", "values"))
+        assert not any(found[name][beyond].any() for name in ("outputs", "change"))
+        assert not MASKS[masks][1] or not found["values"][beyond].any()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(20, 1, 50, 4), (9, 1, 33, 16), (5, 1, 70, 64)], ids=str)
 def test_sizes_of_a_gpu(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "MOST_AHEAD", 8)
-    Case(*sizes, True).check()
+    Case(*sizes, masks="both").check()
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of numpy
 def test_nothing_before_a_first_step_or_beyond_the_end_is_read() -> None:
-    case = Case(6, 2, 5, 4, True)
-    case.others["is_first"].zero_()[3] = True
+    case = Case(6, 2, 5, 4, masks="both")
+    case.others["starts"].zero_()[3], case.others["fresh"] = True, torch.zeros(2, dtype=torch.int64, device=DEVICE)
     case.others["lengths"][:] = 5
     expected = case.by_kernels()
     case.tensors["h0"][0] = torch.nan
@@ -159,7 +163,7 @@ def test_the_cell_equals_its_loop(masked: bool) -> None:
 
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter has one thread")
 def test_the_same_bits_again() -> None:
-    case = Case(300, 40, 250, 64, True, 0.01)
+    case = Case(300, 40, 250, 64, masks="both")
     case.tensors["change"] /= 64
     expected = case.check()
     for _ in range(10):

@@ -10,6 +10,7 @@ from gyral.ops.block_scan.naive import step
 from gyral.ops.declaration import check_shape
 from gyral.ops.native.kernels import Kernels, like
 from gyral.ops.operator import Operator
+from gyral.ops.sequences import mark_first
 
 __all__ = ["block_scan", "step"]
 
@@ -19,14 +20,15 @@ LARGEST_ON_GPU = 128  # units of a block whose matrix is in the registers of a p
 def shapes(a: Any) -> None:
     """Check the shapes; see `gyral.ops.declaration.Checks`."""
     steps, batch, size, _ = check_shape("change", a.change, *a.change.shape[:2], "N", "b")
-    check_shape("values", a.values, steps, batch, size)
+    check_shape("values", a.values, 1 if a.starts is None else steps, batch, size)
     check_shape("h0", a.h0, batch, size)
-    check_shape("is_first", a.is_first, steps, batch)
+    check_shape("fresh", a.fresh, batch)
 
 
-def sizes(a: Any) -> dict[str, int]:
-    """Return the numbers that the kernel takes."""
-    return dict(zip(("steps", "batch", "size", "block"), a.change.shape, strict=True))
+def sizes(a: Any) -> dict[str, Any]:
+    """Return the numbers that the kernel takes, and which steps are the first ones of segments."""
+    numbers = dict(zip(("steps", "batch", "size", "block"), a.change.shape, strict=True))
+    return {**numbers, "is_first": mark_first(a.starts, a.fresh > 0, len(a.change))}
 
 
 def products(a: Any) -> tuple[int, int]:
@@ -38,7 +40,7 @@ def products(a: Any) -> tuple[int, int]:
 KERNELS = Kernels(
     Path(__file__).with_name("block_scan.cpp"),
     sizes=sizes,
-    results={"outputs": like("values"), "final": like("h0")},
+    results={"outputs": lambda a: a.h0.new_empty(a.change.shape[0], *a.h0.shape), "final": like("h0")},
     states={"h0": "final"},
     gradients={"change": like("change")},
 )
@@ -47,6 +49,6 @@ block_scan = Operator(
     {"cpu": KERNELS, "cuda": "gyral.ops.block_scan.triton"},
     supports=lambda a: a.change.device.type == "cpu" or a.change.shape[3] <= LARGEST_ON_GPU,
     shapes=shapes,
-    dtypes={"is_first": torch.bool},
+    dtypes={"fresh": torch.int64},
     products=products,
 )

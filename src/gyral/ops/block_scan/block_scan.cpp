@@ -8,7 +8,7 @@ namespace block_scan {
 struct Arguments {
     Index steps, batch, size, block;  // T, B, N, b
     void* change;        // (T, B, N, b)
-    void* values;        // (T, B, N)
+    void* values;        // (T, B, N), or (1, B, N) if only the first step can be a first one
     void* h0;            // (B, N), the state before the first step
     void* is_first;      // (T, B) bool
     void* lengths;       // (B) Index
@@ -21,7 +21,7 @@ struct Arguments {
     void* grad_outputs;  // (T, B, N)
     void* grad_h0;       // (B, N): before it the gradient of the final state
     void* grad_change;   // (T, B, N, b)
-    void* grad_values;   // (T, B, N) zeros
+    void* grad_values;   // like values, zeros
 };
 
 template <class Real> struct Scan {

@@ -9,10 +9,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.ops.diagonal.naive import marked_within, select_unmarked
+from gyral.ops.sequences import mark_first
 
 
 def block_scan(
-    change: Tensor, values: Tensor, h0: Tensor, is_first: Tensor, lengths: Tensor | None = None
+    change: Tensor,
+    values: Tensor,
+    h0: Tensor,
+    fresh: Tensor,
+    lengths: Tensor | None = None,
+    starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run the recurrence over all steps.
 
@@ -20,10 +26,12 @@ def block_scan(
 
     Args:
         change: The rows of A_t, (T, B, N, b): what a unit reads from the units of its block.
-        values: (T, B, N), h_t at the first steps; other entries have no effect.
+        values: (T, B, N), h_t at the first steps of segments, whatever the state before them; other entries have no
+            effect. Without `starts` only the first step can be one: (1, B, N).
         h0: (B, N), the state before the first step.
-        is_first: (T, B) bool: True where h_t is `values`, whatever the state before it.
+        fresh: (B,) int64, positive where the first step is the first one of a segment.
         lengths: (B,) int64 in [1, T], or None; see `gyral.nn.recurrent.Recurrent`.
+        starts: (T, B) bool, or None. True where a step is the first one of a segment.
 
     Returns:
         outputs (T, B, N), h_t, zero beyond the lengths, and the state (B, N) after the last step of each row.
@@ -31,6 +39,7 @@ def block_scan(
     # Two steps (M, v) and then (M', v') are one step (M'M, M'v + v'). Each pass doubles the number of steps that an
     # entry has composed, so that log₂ T passes give all outputs (Hillis and Steele 1986).
     (steps, batch, size), block = change.shape[:3], change.shape[3]
+    is_first = mark_first(starts, fresh > 0, steps)
     matrices = to_blocks(change) + torch.eye(block, dtype=change.dtype, device=change.device)
     matrices = matrices.masked_fill(is_first[..., None, None, None], 0.0)
     has_first: Tensor | None = is_first[..., None, None]  # of the steps that an entry has composed

@@ -65,35 +65,43 @@ def _load_matrices(change, place, blocks, mask, config: tl.constexpr):
 
 
 @triton.jit
-def _load_forward(change, values, is_first, t, length, rows, blocks, config: tl.constexpr):
+def _is_first(starts, begins, t, place, mask):
+    """Return whether h_t has no state before it, at a place in (T, B); False beyond the mask ()."""
+    found = begins & (t == 0) & mask
+    return found if starts is None else found | (tl.load(starts + place, mask=mask, other=0) != 0)
+
+
+@triton.jit
+def _load_forward(change, values, starts, begins, t, length, rows, blocks, config: tl.constexpr):
     """Return for some steps from t on: matrices, values, and whether h_t is these; tuples."""
     together: tl.constexpr = config.ahead
     matrices, vectors, firsts = (), (), ()
     for ahead in tl.static_range(together):
         exists, place = t + ahead < length, tl.cast(t + ahead, tl.int64) * rows + blocks.row
-        first = tl.load(is_first + place, mask=exists, other=0) != 0
-        matrices = matrices + (_load_matrices(change, place, blocks, exists, config),)  # noqa: RUF005 (of Triton)
-        vectors = vectors + (_load(values, place, blocks, first, config),)  # noqa: RUF005
-        firsts = firsts + (first,)  # noqa: RUF005
+        first = _is_first(starts, begins, t + ahead, place, exists)
+        matrix = _load_matrices(change, place, blocks, exists, config)
+        vector = _load(values, place, blocks, first, config)
+        matrices, vectors = matrices + (matrix,), vectors + (vector,)  # type: ignore[assignment]  # noqa: RUF005
+        firsts = firsts + (first,)  # type: ignore[assignment]  # noqa: RUF005 (Triton has no other form)
     return matrices, vectors, firsts
 
 
 @triton.jit(do_not_specialize=["steps", "rows"])
-def forward_blocks(change, values, h0, is_first, lengths, outputs, final, steps, rows, config: tl.constexpr):
+def forward_blocks(change, values, h0, fresh, lengths, starts, outputs, final, steps, rows, config: tl.constexpr):
     """Write the outputs (T, B, N), zero beyond the lengths, and the state after the last step (B, N).
 
     Args:
-        change, values, h0, lengths: See `gyral.ops.block_scan.naive.block_scan`.
-        is_first: (T, B) uint8.
+        change, values, h0, fresh, lengths, starts: See `gyral.ops.block_scan.naive.block_scan`; starts are uint8.
     """
     together: tl.constexpr = config.ahead
     blocks = _blocks(config)
     length = _length(lengths, blocks.row, steps)
+    begins = tl.load(fresh + blocks.row) > 0
     h = _load(h0, blocks.row, blocks, True, config)
-    later = _load_forward(change, values, is_first, tl.cast(0, tl.int32), length, rows, blocks, config)
+    later = _load_forward(change, values, starts, begins, 0, length, rows, blocks, config)
     for first_step in range(0, length, together):
         matrices, vectors, firsts = later
-        later = _load_forward(change, values, is_first, first_step + together, length, rows, blocks, config)
+        later = _load_forward(change, values, starts, begins, first_step + together, length, rows, blocks, config)
         for ahead in tl.static_range(together):
             t = first_step + ahead
             changed = h + tl.sum(matrices[ahead] * h[:, None, :], axis=2)
@@ -108,20 +116,21 @@ def forward_blocks(change, values, h0, is_first, lengths, outputs, final, steps,
 
 
 @triton.jit
-def _load_backward(change, h0, is_first, outputs, grad_outputs, t, rows, blocks, config: tl.constexpr):
+def _load_backward(change, h0, starts, begins, outputs, grad_outputs, t, rows, blocks, config: tl.constexpr):
     """Return for some steps from t back: matrices, h_{t−1}, gradients of h_t as an output, and marks; tuples."""
     together: tl.constexpr = config.ahead
     matrices, before, gradients, firsts = (), (), (), ()
     for ahead in tl.static_range(together):
         step = t - ahead
         exists, place = step >= 0, tl.cast(step, tl.int64) * rows + blocks.row
-        first = tl.load(is_first + place, mask=exists, other=0) != 0
+        first = _is_first(starts, begins, step, place, exists)
         h = _load(outputs, place - rows, blocks, step > 0, config) + _load(h0, blocks.row, blocks, step == 0, config)
         d = h
         if grad_outputs is not None:
             d = _load(grad_outputs, place, blocks, exists, config)
-        matrices = matrices + (_load_matrices(change, place, blocks, exists, config),)  # noqa: RUF005 (of Triton)
-        before, gradients, firsts = before + (h,), gradients + (d,), firsts + (first,)  # noqa: RUF005
+        matrix = _load_matrices(change, place, blocks, exists, config)
+        matrices, before = matrices + (matrix,), before + (h,)  # type: ignore[assignment]  # noqa: RUF005
+        gradients, firsts = gradients + (d,), firsts + (first,)  # type: ignore[assignment]  # noqa: RUF005
     return matrices, before, gradients, firsts
 
 
@@ -129,8 +138,9 @@ def _load_backward(change, h0, is_first, outputs, grad_outputs, t, rows, blocks,
 def backward_blocks(
     change,
     h0,
-    is_first,
+    fresh,
     lengths,
+    starts,
     outputs,
     grad_outputs,
     grad_final,
@@ -148,28 +158,30 @@ def backward_blocks(
     together: tl.constexpr = config.ahead
     blocks = _blocks(config)
     length = _length(lengths, blocks.row, steps)
+    begins = tl.load(fresh + blocks.row) > 0
     d = tl.zeros(blocks.here.shape, tl.float32)
     if grad_final is not None:
         d = _load(grad_final, blocks.row, blocks, True, config)
     for t in range(length, steps):
         place = tl.cast(t, tl.int64) * rows + blocks.row
-        tl.store(grad_values + place * config.size + blocks.unit, tl.zeros(d.shape, tl.float32), mask=blocks.here)
+        if starts is not None:
+            tl.store(grad_values + place * config.size + blocks.unit, tl.zeros(d.shape, tl.float32), mask=blocks.here)
         to = grad_change + place * (config.size * config.block) + blocks.at
         tl.store(to, tl.zeros(blocks.inside.shape, tl.float32), mask=_rows(blocks, config))
-    later = _load_backward(change, h0, is_first, outputs, grad_outputs, length - 1, rows, blocks, config)
+    later = _load_backward(change, h0, starts, begins, outputs, grad_outputs, length - 1, rows, blocks, config)
     for done in range(0, length, together):
         last = length - 1 - done
         matrices, before, gradients, firsts = later
-        later = _load_backward(change, h0, is_first, outputs, grad_outputs, last - together, rows, blocks, config)
+        later = _load_backward(change, h0, starts, begins, outputs, grad_outputs, last - together, rows, blocks, config)
         for ahead in tl.static_range(together):
             t = last - ahead
             exists, first, place = t >= 0, firsts[ahead], tl.cast(t, tl.int64) * rows + blocks.row
             if grad_outputs is not None:
                 d += gradients[ahead]
             own = tl.where(first, 0.0, d)
-            tl.store(
-                grad_values + place * config.size + blocks.unit, tl.where(first, d, 0.0), mask=blocks.here & exists
-            )
+            to = grad_values + place * config.size + blocks.unit
+            has_value = exists if starts is not None else t == 0
+            tl.store(to, tl.where(first, d, 0.0), mask=blocks.here & has_value)
             outer = tl.where(first | (blocks.inside == 0), 0.0, d[:, :, None] * before[ahead][:, None, :])
             to = grad_change + place * (config.size * config.block) + blocks.at
             tl.store(to, outer, mask=_rows(blocks, config) & exists)

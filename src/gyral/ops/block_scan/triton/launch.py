@@ -39,13 +39,13 @@ def _run(kernel: Any, a: Any, given: list[Any]) -> None:
 
 def allocate(a: Any) -> tuple[list[Any], list[Any]]:
     """Return the results; nothing else is saved for the backward pass."""
-    return [torch.empty_like(a.values), torch.empty_like(a.h0)], []
+    return [a.h0.new_empty(a.change.shape[0], *a.h0.shape), torch.empty_like(a.h0)], []
 
 
 def forward(a: Any) -> tuple[list[Any], list[Any]]:
     """Run all steps; see `gyral.ops.operator.Operator`."""
     results, saved = allocate(a)
-    _run(forward_blocks, a, [a.change, a.values, a.h0, as_bytes(a.is_first), a.lengths, *results])
+    _run(forward_blocks, a, [a.change, a.values, a.h0, a.fresh, a.lengths, as_bytes(a.starts), *results])
     return results, saved
 
 
@@ -54,7 +54,7 @@ def backward(
 ) -> dict[str, Any]:
     """Return the gradients; see `gyral.ops.operator.Operator`."""
     found = {name: torch.empty_like(getattr(a, name)) for name in ("change", "values", "h0")}
-    given = [a.change, a.h0, as_bytes(a.is_first), a.lengths, results[0], *gradients, *found.values()]
+    given = [a.change, a.h0, a.fresh, a.lengths, as_bytes(a.starts), results[0], *gradients, *found.values()]
     _run(backward_blocks, a, given)
     return found
 
@@ -62,12 +62,15 @@ def backward(
 @functools.cache
 @torch.inference_mode(False)
 def _probe(device: torch.device) -> str | None:
-    """Return the reason why the kernels fail, or None. The example has all masks, and a block that is not full."""
+    """Return the reason why the kernels fail, or None. The first example has all masks; a block is not full."""
     steps, batch, size, block = MOST_AHEAD + 2, 3, 5, 3
     change, values = waves(device, steps, batch, size, block) / 2, waves(device, steps, batch, size)
-    lengths = torch.arange(steps - batch + 1, steps + 1, device=device)
-    given = change, values, waves(device, batch, size), values[..., 0] > 0.8, lengths
-    return difference(sys.modules[__name__], block_scan, given, ("change", "values", "h0"))
+    fresh, lengths = torch.arange(batch, device=device) % 2, torch.arange(steps - batch + 1, steps + 1, device=device)
+    module, h0, names = sys.modules[__name__], waves(device, batch, size), ("change", "values", "h0")
+    masked = change, values, h0, fresh, lengths, values[..., 0] > 0.8
+    return difference(module, block_scan, masked, names) or difference(
+        module, block_scan, (change, values[:1], h0, fresh), names
+    )
 
 
 prepare = preparation("block scans", _probe)

@@ -72,7 +72,7 @@ def _load_forward(places, decay, values, starts, t, length, rows, numbers, confi
         to = tl.load(places + place * config.size + numbers.index, mask=numbers.here & exists, other=0).to(tl.int32)
         a, ai = load_complex(decay, place, numbers, exists, config)
         b, bi = load_complex(values, place, numbers, exists, config)
-        found = found + ((to, a, ai, b, bi, is_start(starts, place, exists)),)  # noqa: RUF005 (of Triton)
+        found = found + ((to, a, ai, b, bi, is_start(starts, place, exists)),)  # type: ignore[assignment]  # noqa: RUF005
     return found
 
 
@@ -137,7 +137,7 @@ def _load_backward(
         d, di = h, hi
         if grad_outputs is not None:
             d, di = load_complex(grad_outputs, place, numbers, exists, config)
-        found = found + ((to, a, ai, h, hi, d, di, is_start(starts, place, exists)),)  # noqa: RUF005 (of Triton)
+        found = found + ((to, a, ai, h, hi, d, di, is_start(starts, place, exists)),)  # type: ignore[assignment]  # noqa: RUF005
     return found
 
 
