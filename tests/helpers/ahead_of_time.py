@@ -739,6 +739,17 @@ FAMILIES = {
         ),
         launch_gated,
     ),
+    "gated_steps": Family(  # of sizes whose steps are launched one by one
+        "gated/triton",
+        (
+            GatedCase("lstm", 250, True, (*CARDS,)),
+            *(GatedCase(kind, 250, True) for kind in ("normalized_lstm", "on_lstm")),
+            *(GatedCase(kind, 250, False) for kind in ("lstm", "gru", "goru")),
+            *(GatedCase(kind, 768, True) for kind in ("normalized_lstm", "on_lstm", "complex_modrelu")),
+            GatedCase("normalized_goru", 768, True),
+        ),
+        launch_gated,
+    ),
     "short_convolution": Family(
         "short_convolution/triton",
         (
