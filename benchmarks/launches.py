@@ -154,7 +154,7 @@ def count(model: str, batch: int, steps: int, hidden: int, input_size: int = INP
     torch.manual_seed(0)
     cell = make()
     is_whole = copy.deepcopy(cell).to("meta").fused_unsupported_reason() is None
-    has_kernels = has_triton(cell.fused_operator or cell.kernel_operator)
+    has_kernels = has_triton(cell.fused_operator or cell.kernel_operator) and is_supported(cell)
     path = "kernels" if model in (*KERNELS, *RUMS) or has_kernels else "whole" if is_whole else "loop"
     needs = needs_of(cell, model in MATRICES, batch * steps)
     if model in KERNELS:
@@ -166,6 +166,12 @@ def count(model: str, batch: int, steps: int, hidden: int, input_size: int = INP
         a + (b - a) * (steps - SHORT[0]) // (SHORT[1] - SHORT[0]) for a, b in zip(few, more, strict=True)
     )
     return Count(path, forward, backward, *needs)
+
+
+def is_supported(cell: RecurrentCell) -> bool:
+    """Return whether kernels in Triton support the options and the size of a cell."""
+    with unlaunched(triton_operators()):
+        return copy.deepcopy(cell).to("meta").fused_unsupported_reason() is None
 
 
 def launches(cell: RecurrentCell, steps: int, backend: str) -> tuple[int, int]:

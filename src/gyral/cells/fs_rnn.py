@@ -74,6 +74,8 @@ class FSRNNCell(RecurrentCell):
         torch.Size([50, 8, 64])
     """
 
+    kernel_operator = fast_slow.OPERATOR
+
     class State(NamedTuple):
         """The shared state of the fast cells, and the state of the slow cell."""
 
@@ -148,7 +150,14 @@ class FSRNNCell(RecurrentCell):
             reason = cell.subcell_unsupported_reason()
             if reason is not None:
                 return f"{name}: {reason}"
-        return fast_slow.unsupported_reason(first_parameter(self))
+        parameter, fast = first_parameter(self), self._fast(0)
+        if parameter.device.type != "cpu" and isinstance(fast, SubCellMixin) and not fast.may_be_fast:
+            return f"fast: the kernels for a GPU run {type(fast).__name__} as a slow cell alone"
+        return fast_slow.unsupported_reason(parameter)
+
+    def is_fused_recordable(self, starts: bool) -> bool:
+        cells = self._fast(0), self.slow
+        return all(type(cell).fused_constants is RecurrentCell.fused_constants for cell in cells)
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None

@@ -83,6 +83,7 @@ class RUMCell(RegularizedCell, SubCellMixin):
     """
 
     kernel_rows = ("τ", "u", "ε̃")
+    may_be_fast = False
 
     hidden_size: Annotated[int, Range(2)] = field(kw_only=False)
     lambd: FiniteFloat = 0.0

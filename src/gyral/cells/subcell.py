@@ -1,7 +1,7 @@
 """Cells that the fused path of another cell can run within its step, as `gyral.cells.fs_rnn.FSRNNCell` does."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from gyral.ops.fast_slow import SubCell
@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 class SubCellMixin(ABC):
     """Interface of a cell that the fused path of another cell can run within its step."""
+
+    may_be_fast: ClassVar[bool] = True  # whether the kernels for a GPU run it where other cells update its state, too
 
     @abstractmethod
     def subcell_unsupported_reason(self) -> str | None:

@@ -66,7 +66,8 @@ def products(a: Any) -> tuple[int, int]:
     return product(rows, first), sum(product(rows, each) for each in (*others[: naive.SLOW + 1], *recurrent))
 
 
-OPERATOR = Operator(naive.fast_slow, {"cpu": "gyral.ops.fast_slow.cpu"}, constant=1, shapes=shapes, products=products)
+KERNELS = {"cpu": "gyral.ops.fast_slow.cpu", "cuda": "gyral.ops.fast_slow.triton"}
+OPERATOR = Operator(naive.fast_slow, KERNELS, constant=1, shapes=shapes, products=products)
 unsupported_reason = OPERATOR.unsupported_reason
 
 

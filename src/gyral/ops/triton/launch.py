@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from gyral.ops.compilation import compile_at_once, start
 from gyral.ops.operator import KernelUnavailableError, Operator
@@ -57,37 +58,50 @@ def difference(kernels: Any, operator: Operator, given: Sequence[Any], names: Se
 
     Args:
         kernels: The module of kernels; see `Operator`.
-        operator: The operator, each of whose results has a gradient.
+        operator: The operator. Its last results, without a gradient, are not compared.
         given: Its arguments on a device, in order.
-        names: Names of the arguments with a gradient.
+        names: Names of the arguments with a gradient; they may be lists with tensors and None.
     """
     arguments = operator.Arguments(*given)
     needs = {name: name in names for name in arguments._fields}
+    count = operator.results - operator.constant
 
     def run() -> tuple[Any, Any, Any]:
         results, saved = kernels.forward(arguments)
-        cotangents = [result.cos() for result in results]
-        return results, cotangents, kernels.backward(arguments, results, saved, cotangents, needs)
+        cotangents = [None if result is None else result.cos() for result in results[:count]]
+        by = [*cotangents, *[None] * operator.constant]
+        return results[:count], cotangents, kernels.backward(arguments, results, saved, by, needs)
 
     compile_at_once(run)
     try:
         results, cotangents, gradients = run()
-        found = [*results, *(gradients[name] for name in names)]
+        found = _tensors([*results, *(gradients[name] for name in names)])
         is_finite = all(bool(each.isfinite().all()) for each in found)  # waits for the kernels
     except Exception as error:  # compiler, driver and interpreter raise errors of many types
         lines = str(error).strip().splitlines()
         return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
     if not is_finite:
         return "their results are not finite"
-    leaves = {name: getattr(arguments, name).detach().double().requires_grad_() for name in names}
+    leaves = {
+        name: tree_map_only(Tensor, lambda each: each.detach().double().requires_grad_(), getattr(arguments, name))
+        for name in names
+    }
     with torch.enable_grad():
         values = operator.naive(**{**arguments._asdict(), **leaves})
-        values = [values] if isinstance(values, Tensor) else values
-        by = [cotangent.double() for cotangent in cotangents]
-        expected = [*values, *torch.autograd.grad(values, [*leaves.values()], by)]
-    labels = [*(f"result {index}" for index in range(len(results))), *(f"gradient of {name}" for name in names)]
+        values = [values] if isinstance(values, Tensor) else _tensors(values[:count])
+        by = [cotangent.double() for cotangent in _tensors(cotangents)]
+        expected = [*values, *torch.autograd.grad(values, _tensors([*leaves.values()]), by)]
+    labels = [f"result {index}" for index, result in enumerate(results) if result is not None]
+    for name, leaf in leaves.items():
+        labels += [f"gradient of {name}"] * len(_tensors([leaf]))
     for label, one, other in zip(labels, found, expected, strict=True):
         distance, size = (one.double() - other.detach()).norm().item(), other.detach().norm().item()
         if not distance <= TOLERANCE * size:
             return f"{label} differs from that of PyTorch by {distance / size:.1e} of its norm"
     return None
+
+
+def _tensors(values: Sequence[Any]) -> list[Tensor]:
+    """Return the tensors among values, of which some may be lists, in order."""
+    items = [item for value in values for item in (value if isinstance(value, list | tuple) else [value])]
+    return [item for item in items if item is not None]
