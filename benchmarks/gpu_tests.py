@@ -31,6 +31,7 @@ KERNELS = (
     "tests/ops/convolution/test_convolution_triton.py",
     "tests/ops/block_scan/test_block_scan_triton.py",
     "tests/ops/permutation_scan/test_permutation_scan_triton.py",
+    "tests/ops/polar/test_polar_triton.py",
 )
 PATHS = (*KERNELS, "tests/gpu", f"--ignore={ALONE}")
 OPTIONS = ("-v", "-p", "no:cacheprovider", "-p", "benchmarks.gpu_share", "--tb=short", "--durations=10")

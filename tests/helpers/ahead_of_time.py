@@ -418,6 +418,29 @@ def launch_heads(case: HeadsCase) -> None:
     launch.backward(a, results, saved, [torch.zeros_like(results[0])], {})
 
 
+class PolarCase(NamedTuple):
+    """Arguments that make the operator of polar numbers launch its kernels: P."""
+
+    size: int
+    cards: tuple[int, ...] = (HOPPER,)
+    kernels: int = 2
+
+    def __str__(self) -> str:
+        return f"size={self.size}"
+
+
+def launch_polar(case: PolarCase) -> None:
+    """Launch the kernels of polar numbers, forward and backward."""
+    import torch
+
+    from gyral.ops.polar import polar
+    from gyral.ops.polar.triton import launch
+
+    a = polar.Arguments(torch.zeros(STEPS, 2, case.size), torch.zeros(STEPS, 2, case.size))
+    results, saved = launch.forward(a)
+    launch.backward(a, results, saved, [torch.zeros_like(results[0])], {})
+
+
 class RotationCase(NamedTuple):
     """Arguments that make the operator of the rotation scan launch its kernels: H, d, the angle, and masks."""
 
@@ -793,6 +816,7 @@ FAMILIES = {
         ),
         launch_blocks,
     ),
+    "polar": Family("polar/triton", (PolarCase(32, (*CARDS,)), PolarCase(5)), launch_polar),
     "permutation_scan": Family(
         "permutation_scan/triton",
         (

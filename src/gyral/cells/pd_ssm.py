@@ -1,6 +1,5 @@
 """PD-SSM: a state space whose matrix is a diagonal one times a matrix with a single one in each column."""
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -11,6 +10,7 @@ from gyral.cells.base import HiddenState
 from gyral.cells.diagonal import WidthPreservingCell
 from gyral.core.options import PositiveInt
 from gyral.ops.permutation_scan import permutation_scan, step
+from gyral.ops.polar import polar
 from gyral.ops.scan import Shared
 
 
@@ -91,10 +91,9 @@ class PDSSMCell(WidthPreservingCell):
     def project(self, inputs: Tensor) -> Projected:
         entered = self.project_inputs(inputs)
         driven = F.linear(entered, self.B.flatten(0, 1)).to(self.state_dtype)
-        magnitude = torch.sigmoid(self.precise_linear(entered, self.weight_magnitude, self.bias_magnitude))
-        turn = torch.sigmoid(self.precise_linear(entered, self.weight_phase, self.bias_phase))
-        phase = 2 * math.pi * turn
-        decay = torch.cat((magnitude * torch.cos(phase), magnitude * torch.sin(phase)), dim=-1)
+        magnitude = self.precise_linear(entered, self.weight_magnitude, self.bias_magnitude)
+        phase = self.precise_linear(entered, self.weight_phase, self.bias_phase)
+        decay = (polar if phase.dim() > 2 else polar.naive)(magnitude, phase)  # of a sequence, or of one step
         return self.Projected(entered, driven, decay, F.linear(entered, self.selector).to(self.state_dtype).softmax(-1))
 
     def coefficients(self, projected: Projected, constants: Shared) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ from gyral.nn.recurrent import Recurrent
 from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.permutation_scan import permutation_scan
 from gyral.ops.permutation_scan.triton import launch, scan, scores
+from gyral.ops.polar import polar
 from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
 
 TOLERANCE = 1e-5 if ON_GPU else 2e-6  # a GPU's exponential and division are not rounded correctly
@@ -28,7 +29,7 @@ def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if not ON_GPU:
         for name, value in (("AHEAD", 2), ("ENTRIES", 64), ("GROUPS", 2)):
             monkeypatch.setattr(launch, name, value)
-    with kernels_of(permutation_scan):
+    with kernels_of(permutation_scan, polar):
         yield
 
 
