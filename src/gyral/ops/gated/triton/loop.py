@@ -41,8 +41,13 @@ def _resident(weight, columns, config: tl.constexpr, resident: tl.constexpr):
 
 
 @triton.jit
+def _add_6(a, b, c, d, e, f, other_a, other_b, other_c, other_d, other_e, other_f):
+    return a + other_a, b + other_b, c + other_c, d + other_d, e + other_e, f + other_f
+
+
+@triton.jit
 def _sum_rows(tiles):
-    """Return the sums of the rows of each of some tiles, in as few reductions as possible."""
+    """Return the sums of the rows of each of some tiles, in one reduction."""
     count: tl.constexpr = len(tiles)
     if count == 1:
         sums = (tl.sum(tiles[0], axis=0),)
@@ -53,8 +58,7 @@ def _sum_rows(tiles):
     elif count == 4:
         sums = tl.reduce((tiles[0], tiles[1], tiles[2], tiles[3]), 0, add_4)
     else:
-        sums = tl.reduce((tiles[0], tiles[1], tiles[2], tiles[3]), 0, add_4)
-        sums += tl.reduce((tiles[4], tiles[5]), 0, add_2)
+        sums = tl.reduce((tiles[0], tiles[1], tiles[2], tiles[3], tiles[4], tiles[5]), 0, _add_6)
     return sums
 
 
