@@ -757,7 +757,8 @@ FAMILIES = {
                 GatedCase(kind, 50, True)
                 for kind in ("gru", "rnn_tanh", "complex_modrelu", "normalized_lstm", "on_lstm")
             ),
-            *(GatedCase(kind, 128, True) for kind in ("gru", "lstm", "goru", "normalized_goru", "complex_modrelu")),
+            *(GatedCase(kind, 128, True) for kind in ("gru", "lstm", "goru", "complex_modrelu")),
+            *(GatedCase(kind, 128, True) for kind in ("normalized_lstm", "normalized_goru")),
             *(GatedCase(kind, 128, False) for kind in ("gru", "lstm", "modrelu", "normalized_lstm")),
         ),
         launch_gated,

@@ -100,10 +100,12 @@ def test_kernels_equal_plain_torch(options: str, masks: str, kind: str) -> None:
         assert not found["x"][beyond].any()
 
 
-@pytest.mark.parametrize("kind", ["lstm", "complex_modrelu"])
-def test_matrices_that_do_not_fit_are_read_in_each_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = launch._settings
-    monkeypatch.setattr(launch, "_settings", lambda *given: settings(*given) | {"resident": 1})
+@pytest.mark.parametrize(("kind", "resident"), [("lstm", 0), ("complex_modrelu", 1), ("on_lstm", 0)])
+def test_matrices_that_do_not_fit_are_read_in_each_step(
+    kind: str, resident: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, changed = launch._settings, {"resident": resident, "early": resident > 0}
+    monkeypatch.setattr(launch, "_settings", lambda *given: settings(*given) | changed)
     Case(3, 2, 2, 5, kind=kind, masks="both").check()
 
 
@@ -117,7 +119,7 @@ def test_settings() -> None:
     assert found("gru", 20) == [[3, 1], [3, 1]]
     assert found("gru", 50) == [[3, 4], [3, 4]]
     assert found("on_lstm", 50) == [[6, 8], [6, 8]]
-    assert found("on_lstm", 65) == [[2, 8], [1, 8]]
+    assert found("normalized_lstm", 65) == [[1, 8], [0, 8]]
     assert found("gru", 128) == [[3, 8], [1, 8]]
     assert found("lstm", 100) == [[2, 8], [1, 8]]
     assert found("rnn_tanh", 129) == [[1, 8], [1, 8]]

@@ -20,8 +20,8 @@ from gyral.ops.triton.launch import as_bytes, difference, preparation, waves
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 ON_CHIP = 128  # the largest number of units for which a program keeps recurrent weights in registers
-# Kinds with more rows of a step than have room beside the largest matrices.
-LIMITS = {"on_lstm": 64}
+LIMITS = {"on_lstm": 64}  # kinds for which it is less: six of the largest matrices do not even fit in the first cache
+MANY = 8  # rows of parts and further parameters, beyond which the largest matrices have less room
 
 
 def fits(config: Config) -> bool:
@@ -133,17 +133,19 @@ def _settings(is_forward: bool, config: Config) -> dict[str, Any]:
     block, matrices = max(triton.next_power_of_2(config.size), 16), len(config.widths) * config.hidden
     is_large = block > ON_CHIP // 2
     warps = 8 if is_large else (4 if matrices <= 3 else 8) if block > ON_CHIP // 4 else (1 if matrices <= 4 else 2)
+    is_crowded, resident = is_large and len(config.widths) + config.extra > MANY, matrices
+    if is_large:  # eight warps have room for three matrices, less what else they have in registers
+        resident = min(matrices, (2 if matrices > 3 or config.extra > 1 else 3) if is_forward else 1)
+        resident -= is_crowded and (is_forward or (config.zoneout, config.zoneout_cell_state) != ("none", "none"))
     stored = len(config.widths) + config.keeps_product + (config.hidden + config.has_cell_state) * is_forward
     stacked = max(stored, warps, 0 if is_forward else config.extra)  # a row for each warp, see `_stack`
     return {
         "config": config,
         "block": block,
-        # of the largest matrices, eight warps have room for three, less what else they have in registers
-        "resident": min(matrices, (3 if matrices <= 3 and config.extra <= 1 else 2) if is_forward else 1)
-        if is_large
-        else matrices,
+        "resident": resident,
         "stack": triton.next_power_of_2(stacked),
         "groups": warps,
+        "early": not is_crowded,
         "num_warps": warps,
         "num_stages": 1,
     }
@@ -154,15 +156,8 @@ def _settings(is_forward: bool, config: Config) -> dict[str, Any]:
 def _probe(device: torch.device) -> str | None:
     """Return the reason why the kernels fail, or None. The two examples are for the two ways of running the steps."""
     for size in (4, ON_CHIP + 4):
-        length, batch, inputs = 3, 2, 2
-        shapes = (
-            (length, batch, inputs),
-            (4 * size, inputs),
-            (4 * size,),
-            (4 * size, size),
-            (batch, size),
-            (batch, size),
-        )
+        length, batch, gates = 3, 2, 4 * size
+        shapes = (length, batch, 2), (gates, 2), (gates,), (gates, size), (batch, size), (batch, size)
         x, w_ih, b, w_hh, h0, c0 = (waves(device, *shape) for shape in shapes)
         starts, lengths = waves(device, length, batch) > 0.9, torch.tensor((length, length - 1), device=device)
         given = "lstm", x, w_ih, b, w_hh / size**0.5, None, h0, c0, None, None, None, None, lengths, starts, None

@@ -46,6 +46,17 @@ def _add_6(a, b, c, d, e, f, other_a, other_b, other_c, other_d, other_e, other_
 
 
 @triton.jit
+def _zeros_of_sums(weight, matrices, columns, config: tl.constexpr, resident: tl.constexpr):
+    """Return zeros (N,) whose elements are in the threads of the columns of a matrix.
+
+    The compiler gives a sum with them this layout, so that it exchanges nothing between threads before it adds the sums
+    of the products.
+    """
+    matrix = matrices[0] if resident > 0 else _load_matrix(weight, 0, columns, config)
+    return tl.where(tl.sum(matrix, axis=0) < float("-inf"), 1.0, 0.0)
+
+
+@triton.jit
 def _sum_rows(tiles):
     """Return the sums of the rows of each of some tiles, in one reduction."""
     count: tl.constexpr = len(tiles)
@@ -190,7 +201,7 @@ def _places(parts, kept, index, config: tl.constexpr):
 
 @triton.jit
 def _spread(rows, zeros):
-    """Return rows in the layout of the sums; see `forward_loop`."""
+    """Return rows in the layout of zeros; see `_zeros_of_sums`."""
     count: tl.constexpr = len(rows)
     spread = ()
     for index in tl.static_range(count):
@@ -221,7 +232,7 @@ def forward_loop(
     outputs, cell_states, kept, final, final_cell_state,
     steps, batch, keep_mean, keep_cell_state_mean, epsilon,
     config: tl.constexpr, block: tl.constexpr, resident: tl.constexpr, stack: tl.constexpr,
-    groups: tl.constexpr,
+    groups: tl.constexpr, early: tl.constexpr,
 ):  # fmt: skip
     """Run all steps. `weight` has a matrix (N, N) for each part and each row of h, with rows of units of h."""
     size: tl.constexpr = config.size
@@ -234,9 +245,7 @@ def forward_loop(
     exists = row < batch
     length = _length_of(lengths, row, steps)
     matrices = _resident(weight, columns, config, resident)
-    # Zeros (N,) whose elements are in the threads of the columns of a matrix. The compiler gives a sum with them this
-    # layout, so that it exchanges nothing between threads before it adds the sums of the products.
-    zeros = tl.where(tl.sum(matrices[0], axis=0) < float("-inf"), 1.0, 0.0)
+    zeros = _zeros_of_sums(weight, matrices, columns, config, resident)
     added = load_rows(extra, columns, exists, config.extra, size)
     h = _spread(load_rows(hidden + row * (halves * size), columns, exists, halves, size), zeros)
     c = zeros
@@ -254,19 +263,24 @@ def forward_loop(
         index = row + tl.cast(t, tl.int64) * batch
         rows, started = _spread(next_parts, zeros), next_started
         ahead = exists & (t + 1 < length)
-        next_parts = load_parts(parts + (index + batch) * config.width, columns, ahead, config)
-        next_started = _started(starts, index + batch, ahead)
+        if early:
+            next_parts = load_parts(parts + (index + batch) * config.width, columns, ahead, config)
+            next_started = _started(starts, index + batch, ahead)
         factors = load_zoneout(keep + index * (halves * size), keep_mean, columns, exists, zoneout, halves, size)
         factors_cell_state = load_zoneout(
             keep_cell_state + index * size, keep_cell_state_mean, columns, exists, zoneout_c, 1, size
         )
         if starts is not None:
+            if fresh is not None and not early:
+                begin = load_rows(fresh, columns, exists, halves, size)
             h = _choose(started, begin, h)
             c = tl.where(started, 0.0, c)
         if config.extra > FEW:
             added = load_rows(extra, columns, exists, config.extra, size)
         read = h
         if drop is not None:
+            if not early:
+                dropped = load_rows(drop + row * (halves * size), columns, exists, halves, size)
             read = _scale(h, dropped)
         products = _multiply(read, matrices, weight, columns, True, config, resident, groups)
         new, new_c, saved, product = step_forward(rows, products, h, c, added, columns, epsilon, config)
@@ -284,6 +298,9 @@ def forward_loop(
             stored += (c,)
         # several threads hold an element: all have loaded it before the sums of the products, so that it is overwritten
         _store_together(stored, places, columns, exists, stack, config)
+        if not early:
+            next_parts = load_parts(parts + (index + batch) * config.width, columns, ahead, config)
+            next_started = _started(starts, index + batch, ahead)
 
     store_rows(h, final + row * (halves * size), columns, exists, halves, size)
     if config.has_cell_state:
@@ -330,7 +347,7 @@ def backward_loop(
     grad_hidden, grad_cell_state, grad_extra, grad_fresh,
     given_outputs, given_final, given_final_cell_state, steps, batch, keep_mean, keep_cell_state_mean, epsilon,
     config: tl.constexpr, block: tl.constexpr, resident: tl.constexpr, stack: tl.constexpr,
-    groups: tl.constexpr,
+    groups: tl.constexpr, early: tl.constexpr,
 ):  # fmt: skip
     """Run all steps in reverse. The matrices in `weight` have rows of units of parts.
 
@@ -348,7 +365,7 @@ def backward_loop(
     exists = row < batch
     length = _length_of(lengths, row, steps)
     matrices = _resident(weight, columns, config, resident)
-    zeros = tl.where(tl.sum(matrices[0], axis=0) < float("-inf"), 1.0, 0.0)  # as in the forward pass
+    zeros = _zeros_of_sums(weight, matrices, columns, config, resident)
     added = load_rows(extra, columns, exists, config.extra, size)
     begin = _zeros(halves, block)
     if fresh is not None:
@@ -386,6 +403,8 @@ def backward_loop(
             keep_cell_state + index * size, keep_cell_state_mean, columns, exists, zoneout_c, 1, size
         )
         if starts is not None:
+            if fresh is not None and not early:
+                begin = load_rows(fresh, columns, exists, halves, size)
             h = _choose(started, begin, h)
             c = tl.where(started, 0.0, c)
         if config.extra > FEW:
@@ -405,14 +424,21 @@ def backward_loop(
         # several threads hold an element: all have loaded it before the sums of the last step
         places = _places(parts, kept, index, config)
         _store_together(stored, places, columns, exists, stack, config)
-        # ahead of the sums, and not of the functions above, which need as many registers
-        next_saved, next_product, next_h, next_c, next_d, next_started = _load_step(
-            parts, kept, hidden, cell_state, outputs, cell_states, grad_outputs, starts, t - 1, row, batch, columns,
-            exists & (t > 0), given_outputs != 0, config,
-        )  # fmt: skip
+        if early:  # ahead of the sums, and not of the functions above, which need as many registers
+            next_saved, next_product, next_h, next_c, next_d, next_started = _load_step(
+                parts, kept, hidden, cell_state, outputs, cell_states, grad_outputs, starts, t - 1, row, batch, columns,
+                exists & (t > 0), given_outputs != 0, config,
+            )  # fmt: skip
         through = _multiply(read, matrices, weight, columns, False, config, resident, groups)
+        if not early:
+            next_saved, next_product, next_h, next_c, next_d, next_started = _load_step(
+                parts, kept, hidden, cell_state, outputs, cell_states, grad_outputs, starts, t - 1, row, batch, columns,
+                exists & (t > 0), given_outputs != 0, config,
+            )  # fmt: skip
         dh = _add(dh, dh_old)
         if drop is not None:
+            if not early:
+                dropped = load_rows(drop + row * (halves * size), columns, exists, halves, size)
             through = _scale(through, dropped)
         dh = _add(dh, through)
         if starts is not None:
