@@ -825,6 +825,7 @@ FAMILIES = {
             *(PermutationCase(size, 8, False) for size in (32, 64, 128)),
             PermutationCase(5, 3, True),
             PermutationCase(60, 32, True),
+            PermutationCase(65, 63, False),
         ),
         launch_permutations,
     ),

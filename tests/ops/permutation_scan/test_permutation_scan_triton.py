@@ -13,7 +13,7 @@ from torch import Tensor
 from gyral.cells.pd_ssm import PDSSMCell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.operator import KernelUnavailableError
-from gyral.ops.permutation_scan import permutation_scan
+from gyral.ops.permutation_scan import permutation_scan, supports
 from gyral.ops.permutation_scan.triton import launch, scan, scores
 from gyral.ops.polar import polar
 from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
@@ -114,6 +114,14 @@ def test_the_first_of_equal_scores_is_the_largest() -> None:
     case = Case(3, 1, 4, 2)
     case.tensors["dictionary"][:, 2:] = case.tensors["dictionary"][:, :2]
     case.check()
+
+
+@pytest.mark.parametrize("shape", [(129, 1, False), (128, 32, True), (64, 65, False), (32, 8, True)], ids=str)
+def test_sizes_that_fit_into_registers(shape: tuple[int, int, bool]) -> None:
+    size, matrices, fits = shape
+    tensors = [torch.empty(2, 1, matrices), torch.empty(matrices, size, size), *[torch.empty(2, 1, 2 * size)] * 2]
+    given = permutation_scan.Arguments(*(each.to("meta") for each in tensors), torch.empty(1, 2 * size))
+    assert supports(given) == fits
 
 
 def test_no_rows() -> None:

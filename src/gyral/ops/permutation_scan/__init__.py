@@ -15,7 +15,8 @@ from gyral.ops.permutation_scan.naive import step
 
 __all__ = ["permutation_scan", "step"]
 
-LARGEST_ON_GPU = 128  # numbers of a state, and matrices: those of a program are in registers
+# What a program has in registers: numbers of a state, and numbers of a column of all matrices.
+LARGEST_ON_GPU, LARGEST_COLUMN_ON_GPU = 128, 4096
 
 
 def shapes(a: Any) -> None:
@@ -32,6 +33,13 @@ def sizes(a: Any) -> dict[str, int]:
     """Return the numbers that the kernel takes."""
     steps, batch, matrices = a.selection.shape
     return {"steps": steps, "batch": batch, "size": a.dictionary.shape[1], "matrices": matrices}
+
+
+def supports(a: Any) -> bool:
+    """Return whether the kernels support the sizes; those of a CPU support all."""
+    matrices, size = a.dictionary.shape[:2]
+    is_small = size <= LARGEST_ON_GPU and matrices * size <= LARGEST_COLUMN_ON_GPU
+    return a.values.device.type == "cpu" or is_small
 
 
 def products(a: Any) -> tuple[int, int]:
@@ -53,7 +61,7 @@ KERNELS = Kernels(
 permutation_scan = Operator(
     naive.permutation_scan,
     {"cpu": KERNELS, "cuda": "gyral.ops.permutation_scan.triton"},
-    supports=lambda a: a.values.device.type == "cpu" or max(a.dictionary.shape[:2]) <= LARGEST_ON_GPU,
+    supports=supports,
     shapes=shapes,
     products=products,
 )

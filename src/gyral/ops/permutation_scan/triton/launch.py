@@ -47,7 +47,8 @@ def _share(a: Any) -> tuple[int, int]:
 def _scores(kernel: Any, a: Any, given: list[Any]) -> None:
     """Launch a kernel of the scores."""
     config, (share, groups) = _scores_config(a), _share(a)
-    warps = max(1, min(16, config.width * config.depth * config.columns // ENTRIES))
+    numbers = config.width * config.depth * config.columns
+    warps = 1 if numbers <= ENTRIES else min(16, 2 * numbers // ENTRIES)
     launch(kernel, groups * _blocks(config), (*given, *a.values.shape[:2], share), config, warps)
 
 
