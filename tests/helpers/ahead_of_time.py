@@ -728,6 +728,7 @@ FAMILIES = {
             *(FastWeightsCase(kind, 50, True, cards=(*CARDS,)) for kind in ("relu", "weinet")),
             *(FastWeightsCase(kind, size, False) for kind in ("relu", "weinet") for size in (50, 128)),
             *(FastWeightsCase(kind, 128, True) for kind in ("tanh", "weinet")),
+            *(FastWeightsCase(kind, 250, True) for kind in ("relu", "weinet")),
             FastWeightsCase("relu", 50, False, inner_steps=3),
         ),
         launch_fast_weights,

@@ -34,10 +34,10 @@ def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def nothing_resident(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the kernels read matrices of any size in parts of a few rows."""
+def read_in_parts(monkeypatch: pytest.MonkeyPatch, on_chip: bool) -> None:
+    """Have the kernels read matrices of any size in parts, A in the forward pass only if it is not `on_chip`."""
     monkeypatch.setattr(launch, "RESIDENT", 8)
+    monkeypatch.setattr(launch, "ON_CHIP", 1000 if on_chip else 8)
     monkeypatch.setattr(launch, "TILE", 128)
 
 
@@ -81,7 +81,7 @@ SEVERAL: list[Named] = [
 ]
 ONE: list[Named] = [{"kind": "relu", "sizes": (1, 1, 2)}, {"kind": "weinet", "sizes": (1, 2, 2)}]
 STREAMED: list[Named] = [
-    {"kind": "tanh", "sizes": (5, 1, 9), "ragged": True, "resets": True, "inner_steps": 2, "drop": True},
+    {"kind": "tanh", "sizes": (4, 1, 9), "ragged": True, "resets": True, "inner_steps": 2, "drop": True},
     {"kind": "weinet", "sizes": (3, 1, 9), "ragged": True, "resets": True, "drop": True},
 ]
 
@@ -95,24 +95,27 @@ def test_kernels_equal_plain_torch(given: Named) -> None:
     check(make_named(**given))
 
 
-@pytest.mark.usefixtures("nothing_resident")
+@pytest.mark.parametrize("on_chip", [True, False])
 @pytest.mark.parametrize("given", STREAMED, ids=str)
-def test_matrices_that_are_read_in_parts(given: Named) -> None:
+def test_matrices_that_are_read_in_parts(given: Named, on_chip: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_in_parts(monkeypatch, on_chip)
     check(make_named(**given))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("masked", [*product((False, True), repeat=2)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_options_crossed(kind: str, masked: tuple[bool, bool]) -> None:
+def test_options_crossed(kind: str, masked: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch) -> None:
     others = product(("none", "mask", "mean"), (False, True), ((6, 3, 5), (4, 2, 17), (9, 2, 33)))
     for index, (keep, drop, sizes) in enumerate(others):
+        if index % 4 > 1:
+            read_in_parts(monkeypatch, index % 4 == 2)
         options = {"kind": kind, "keep": keep, "drop": drop, "inner_steps": 1 + index % 3}
         check(make(*sizes, *masked, **options, decay=DECAYS[index % 4], norm=index % 2 == 0))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [64, 100, LARGEST])
+@pytest.mark.parametrize("size", [64, 100, 200])
 @pytest.mark.parametrize("kind", KINDS)
 def test_large_matrices(kind: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # the chunks as they are
@@ -120,13 +123,16 @@ def test_large_matrices(kind: str, size: int, monkeypatch: pytest.MonkeyPatch) -
         check(make(20, 1, size, kind=kind, resets=True))
 
 
-def test_without_gradients_nothing_is_kept() -> None:
-    for kind in ("relu", "weinet"):
-        case = make(5, 2, 4, kind=kind, resets=True)
+def test_without_gradients_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind, on_chip in (("relu", True), ("weinet", True), ("weinet", False)):
+        if not on_chip:
+            read_in_parts(monkeypatch, on_chip)
+        case = make(3, 1, 4, kind=kind, resets=True)
         with torch.no_grad():
             values = case.values(run, case.leaves(torch.float32))
         results = case.results(run, torch.float32)
         assert all(torch.equal(value.double(), results[f"result {index}"]) for index, value in enumerate(values))
+    monkeypatch.undo()
     given = OPERATOR.Arguments("weinet", *[torch.zeros(2, 2, 2)] * 7, has_gradient=False, **dict.fromkeys(
         ("keep", "drop", "lengths", "starts", "epsilon", "decay", "rate", "inner_steps")
     ))  # fmt: skip
@@ -154,7 +160,7 @@ def test_no_rows() -> None:
 
 def test_each_result_may_be_differentiated_alone() -> None:
     for kind in ("relu", "weinet"):
-        case = make(3, 1, 3, kind=kind)
+        case = make(2, 1, 2, kind=kind)
         leaves = {name: each.to(DEVICE) for name, each in case.leaves(torch.float32).items()}
         given = [torch.zeros_like(value) for value in case.values(leaves=leaves)]
         for index in range(3):

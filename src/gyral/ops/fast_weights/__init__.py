@@ -22,7 +22,7 @@ from gyral.ops.sequences import split_keep
 __all__ = ["KINDS", "fast_weights", "unsupported_reason"]
 
 KINDS = ("relu", "tanh", "weinet")  # in the order of fast_weights.cpp: fast weights by their activation, and WeiNet
-LARGEST = 128  # N that the kernels for a GPU support
+LARGEST = 256  # N that the kernels for a GPU support; one program would take too long to read larger matrices
 PADDING = 16  # rows of matrices in `memories` are padded to at most a multiple of this, the widest vector
 
 
@@ -121,7 +121,7 @@ def unsupported_reason(tensor: Tensor, size: int) -> str | None:
 
 def too_large(size: int) -> str:
     """Return the reason why the kernels for a GPU do not support N units."""
-    return f"the kernels for a GPU keep a matrix in registers and support at most {LARGEST} units, not {size}"
+    return f"the kernels for a GPU support at most {LARGEST} units, not {size}"
 
 
 def fast_weights(

@@ -20,6 +20,7 @@ from gyral.ops.triton.launch import as_bytes, difference, launch, preparation, w
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 CHUNKS = {"relu": 32, "tanh": 32, "weinet": 16}  # steps after which A is stored
+ON_CHIP = 128  # the largest N for which A is in registers in the forward pass
 RESIDENT = 64  # the largest N for which the recurrent weights are in registers in all kernels, and all matrices in some
 TILE = 4096  # elements of the part of another matrix that a program reads at once
 SMALLEST_BLOCK = 16
@@ -35,6 +36,7 @@ def _settings(a: Any) -> tuple[Config, int]:
         size=size,
         block=block,
         chunk=CHUNKS[a.kind],
+        on_chip=block <= ON_CHIP,
         resident=block <= RESIDENT,
         lines=min(max(TILE // block, 1), block),
         zoneout=zoneout,
@@ -64,7 +66,8 @@ def allocate(a: Any) -> tuple[list[Any], list[Any]]:
         raise KernelUnavailableError(too_large(size))
     results = [rows(a, size), torch.empty_like(a.h0), torch.empty_like(a.a0)]
     if not a.has_gradient:
-        return results, [None, None]
+        is_kept = a.kind == "weinet" and not _settings(a)[0].on_chip  # the gates, for one step
+        return results, [a.h0.new_empty(batch, len(a.w_ih)) if is_kept else None, None]
     vectors = rows(a, len(a.w_ih)) if a.kind == "weinet" else rows(a, a.inner_steps + 1, size)
     return results, [vectors, before_chunks(a.x, steps, CHUNKS[a.kind], batch, size, size)]
 

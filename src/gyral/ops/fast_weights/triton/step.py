@@ -15,6 +15,7 @@ class Config(NamedTuple):
         size: N.
         block: N, rounded up to a power of 2.
         chunk: Steps after which A is stored for the backward pass.
+        on_chip: Whether A stays in registers over the steps of the forward pass.
         resident: Whether all matrices stay in registers over the steps. If not, A does forward, and what else does not
             fit is read in parts.
         lines: Rows of a part of a matrix that is read at once.
@@ -26,6 +27,7 @@ class Config(NamedTuple):
     size: int
     block: int
     chunk: int
+    on_chip: bool
     resident: bool
     lines: int
     zoneout: str
@@ -40,6 +42,33 @@ def load_vector(tensor, index, columns, valid, config: tl.constexpr):
     if tensor is not None:
         vector = tl.load(tensor + index * config.size + columns, mask=valid, other=0.0)
     return vector
+
+
+@triton.jit
+def zeros_of_columns(matrix, columns, config: tl.constexpr):
+    """Return zeros (N,) whose elements are in the threads of the columns of a matrix, given one in memory.
+
+    The compiler gives a sum with them this layout, in which each warp has whole rows: their sums need no barrier.
+    """
+    lines: tl.constexpr = config.lines
+    line = tl.arange(0, lines)[:, None]
+    inside = (line < config.size) & (columns < config.size)[None, :]
+    tile = tl.load(matrix + line * config.size + columns[None, :], mask=inside, other=0.0)
+    return tl.where(tl.sum(tile, axis=0) < float("-inf"), 1.0, 0.0)
+
+
+@triton.jit
+def copy(source, offset, target, columns, config: tl.constexpr):
+    """Write a matrix (N, N), `offset` behind `source` in memory, to `target`; zeros if `source` is None."""
+    size: tl.constexpr = config.size
+    lines: tl.constexpr = config.lines
+    for start in range(0, size, lines):
+        line = start + tl.arange(0, lines)[:, None]
+        at, inside = line * size + columns[None, :], (line < size) & (columns < size)[None, :]
+        tile = tl.zeros([lines, columns.shape[0]], tl.float32)
+        if source is not None:
+            tile = tl.load(source + offset + at, mask=inside, other=0.0)
+        tl.store(target + at, tile, mask=inside)
 
 
 @triton.jit

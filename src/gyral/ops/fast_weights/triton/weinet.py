@@ -9,12 +9,14 @@ import triton.language as tl
 
 from gyral.ops.fast_weights.triton.step import (
     add_norm_backward,
+    copy,
     load_hidden,
     load_keep,
     load_start,
     load_vector,
     normalized,
     product,
+    zeros_of_columns,
 )
 from gyral.ops.triton.rows import add_2, add_3, add_4, sigmoid, tanh
 
@@ -64,10 +66,12 @@ def forward_weinet(
 ):  # fmt: skip
     """Run all steps, with the four recurrent weights and A transposed: sums over rows are in the threads of columns.
 
-    `vectors` (T, B, 7, N) gets the values of the gates, value, key, and the input of the normalization.
+    `vectors` (T, B, 7, N) gets the values of the gates, value, key, and the input of the normalization. An A that is
+    not `on_chip` is in `final_memory`; then `vectors` are (B, 7, N) without `memories`.
     """
     size: tl.constexpr = config.size
     block: tl.constexpr = config.block
+    lines: tl.constexpr = config.lines
     area: tl.constexpr = size * size
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, block)
@@ -79,10 +83,12 @@ def forward_weinet(
         length = tl.load(lengths + row).to(tl.int32)
     if drop is not None:
         drop += row * size
-    tile = tl.load(memory + row * area + at, mask=inside, other=0.0)
-    # Zeros (N,) whose elements are in the threads of the columns of a matrix. The compiler gives a sum with them this
-    # layout, in which each warp has whole rows: their sums need no barrier.
-    zeros = tl.where(tl.sum(tile, axis=0) < float("-inf"), 1.0, 0.0)
+    memory += row * area
+    final_memory += row * area
+    nothing = tl.zeros([lines, block], tl.float32)
+    zeros = zeros_of_columns(memory, columns, config)
+    if config.on_chip:
+        tile = tl.load(memory + at, mask=inside, other=0.0)
     if config.resident:
         factors = zeros + 1.0
         if drop is not None:
@@ -102,23 +108,22 @@ def forward_weinet(
         next_0, next_1, next_2, next_3, next_4, next_5, next_6 = _load_parts(
             parts, index + batch, columns, valid & (t + 1 < length), config
         )
-        if memories is not None:  # noqa: SIM102 (a condition of the compiler, and one of the kernel)
-            if t % config.chunk == 0:
-                place = (tl.cast(t // config.chunk, tl.int64) * batch + row) * area
-                tl.store(memories + place + at, tile, mask=inside)
+        saving = t % config.chunk == 0
+        checkpoint = memories
+        if memories is not None:
+            checkpoint += (tl.cast(t // config.chunk, tl.int64) * batch + row) * area
         started = load_start(starts, index)
         if starts is not None:
             h = tl.where(started, 0.0, h)
-            tile = tl.where(started, 0.0, tile)
+        before = outputs + (index - batch) * size
+        if t == 0:
+            before = hidden + row * size
         if config.resident:
             one, two, three, four = tl.reduce(
                 (to_forget * h[:, None], to_forget_column * h[:, None],
                  to_write * h[:, None], to_write_column * h[:, None]), 0, add_4,
             )  # fmt: skip
         else:
-            before = outputs + (index - batch) * size
-            if t == 0:
-                before = hidden + row * size
             tl.debug_barrier()  # all threads have stored their elements of h
             one, two, three, four = _products(weight, before, drop, columns, config)
             if starts is not None:
@@ -126,9 +131,40 @@ def forward_weinet(
                 three, four = tl.where(started, 0.0, three), tl.where(started, 0.0, four)
         forget, forget_column = sigmoid(forget + one), sigmoid(forget_column + two)
         write, write_column = sigmoid(write + three), sigmoid(write_column + four)
-        tile = tile * (forget_column[:, None] * forget[None, :])
-        tile += (write_column * key)[:, None] * (write * value)[None, :]
-        summed = candidate + tl.sum(tile * h[:, None], axis=0)
+        put, put_column = write * value, write_column * key
+        if config.on_chip:
+            if memories is not None:  # noqa: SIM102 (a condition of the compiler, and one of the kernel)
+                if saving:
+                    tl.store(checkpoint + at, tile, mask=inside)
+            if starts is not None:
+                tile = tl.where(started, 0.0, tile)
+            tile = tile * (forget_column[:, None] * forget[None, :]) + put_column[:, None] * put[None, :]
+            summed = candidate + tl.sum(tile * h[:, None], axis=0)
+        else:
+            gates = vectors + 7 * (row if memories is None else index) * size
+            tl.store(gates + size + columns, forget_column, mask=valid)
+            tl.store(gates + 3 * size + columns, put_column, mask=valid)  # until all vectors are stored
+            tl.debug_barrier()  # the rows read them
+            source = final_memory
+            if t == 0:
+                source = memory
+            sums = nothing
+            for start in range(0, size, lines):
+                line = start + tl.arange(0, lines)[:, None]
+                place, within = line * size + columns[None, :], (line < size) & valid[None, :]
+                rows = tl.load(source + place, mask=within, other=0.0)
+                if memories is not None:  # noqa: SIM102 (a condition of the compiler, and one of the kernel)
+                    if saving:
+                        tl.store(checkpoint + place, rows, mask=within)
+                rows = tl.where(started, 0.0, rows)
+                forget_rows = tl.load(gates + size + line, mask=line < size, other=0.0)
+                put_rows = tl.load(gates + 3 * size + line, mask=line < size, other=0.0)
+                rows = rows * (forget_rows * forget[None, :]) + put_rows * put[None, :]
+                tl.store(final_memory + place, rows, mask=within)
+                h_rows = tl.load(before + line, mask=(line < size) & (started == 0), other=0.0)
+                sums += rows * h_rows
+            summed = candidate + tl.sum(sums, axis=0)
+            tl.debug_barrier()  # all threads have read the vectors in memory
         new = summed
         if norm is not None:
             new, _, _ = normalized(summed, gain, bias, epsilon, columns, size)
@@ -136,7 +172,7 @@ def forward_weinet(
         if config.zoneout != "none":
             new += load_keep(keep, keep_probability, index, columns, valid, config) * (h - new)
         h = new
-        if vectors is not None:
+        if memories is not None:
             which = tl.arange(0, 8)[:, None]  # a warp stores one vector: a store of one alone takes two barriers
             values = tl.where(which == 0, forget[None, :], h[None, :])
             values = tl.where(which == 1, forget_column[None, :], values)
@@ -152,7 +188,8 @@ def forward_weinet(
             tl.store(outputs + index * size + columns, h, mask=valid)
 
     tl.store(final + row * size + columns, h, mask=valid)
-    tl.store(final_memory + row * area + at, tile, mask=inside)
+    if config.on_chip:
+        tl.store(final_memory + at, tile, mask=inside)
     for t in range(length, steps):
         end = outputs + (row + tl.cast(t, tl.int64) * batch) * size + columns
         tl.store(end, tl.zeros([block], tl.float32), mask=valid)
@@ -251,18 +288,9 @@ def backward_weinet(
         d_tile = tl.zeros([block, block], tl.float32)
         if grad_final_memory is not None:
             d_tile = tl.load(grad_final_memory + row * area + at, mask=inside, other=0.0)
-        zeros = tl.where(tl.sum(d_tile, axis=0) < float("-inf"), 1.0, 0.0)  # as in the forward pass
     else:
-        zeros = tl.sum(nothing, axis=0)
-        for start in range(0, size, lines):
-            line = start + tl.arange(0, lines)[:, None]
-            place = line * size + columns[None, :]
-            within = (line < size) & valid[None, :]
-            tile = nothing
-            if grad_final_memory is not None:
-                tile = tl.load(grad_final_memory + row * area + place, mask=within, other=0.0)
-            tl.store(grad_memory + place, tile, mask=within)
-            zeros += tl.where(tl.sum(tile, axis=0) < float("-inf"), 1.0, 0.0)
+        copy(grad_final_memory, row * area, grad_memory, columns, config)
+    zeros = zeros_of_columns(weight, columns, config)
     factors = zeros + 1.0
     if drop is not None:
         factors = load_vector(drop, row, columns, valid, config) + zeros
