@@ -39,7 +39,8 @@ KERNELS = ("GRU", "LSTM", "RNN")  # cells with kernels of cuDNN
 KERNEL_LAUNCHES = 20  # of these, about: two kernels, with the copies and products around them
 RUMS = ("RUM", "RUM:lambd=1")  # cells with kernels in Triton, and no functions of torch in their place
 TRITON = ".triton"  # in the name of a module of kernels
-MATRICES = ("FastWeights", "RUM:lambd=1", "WeiNet")  # cells each step of which reads and writes a matrix of N²
+# bytes for each entry of a matrix of N² that each step reads and writes, or for RUM one step of 16 writes
+MATRICES = {"FastWeights": 24, "RUM:lambd=1": 13, "WeiNet": 24}
 ON_CHIP = 64 * 1024  # bytes of a matrix that a program keeps in registers and shared memory
 # operations that launch nothing, except views
 FREE = {"alias", "detach", "empty", "empty_like", "empty_strided", "is_same_size", "lift_fresh", "new_empty"}
@@ -54,7 +55,7 @@ class Count(NamedTuple):
         forward, backward: Operations that launch a kernel.
         bytes: Inputs, projected inputs and outputs, of X, P and N float32 values a step, are read or written 3, 6 and 4
             times in a training step. A matrix that does not fit on chip is read and written forward, and backward both
-            it and its gradient.
+            it and its gradient; see `MATRICES`.
         flops: Of the products with the weights: one forward, two for the gradients of its factors.
     """
 
@@ -156,7 +157,7 @@ def count(model: str, batch: int, steps: int, hidden: int, input_size: int = INP
     is_whole = copy.deepcopy(cell).to("meta").fused_unsupported_reason() is None
     has_kernels = has_triton(cell.fused_operator or cell.kernel_operator) and is_supported(cell)
     path = "kernels" if model in (*KERNELS, *RUMS) or has_kernels else "whole" if is_whole else "loop"
-    needs = needs_of(cell, model in MATRICES, batch * steps)
+    needs = needs_of(cell, MATRICES.get(model, 0), batch * steps)
     if model in KERNELS:
         return Count(path, KERNEL_LAUNCHES // 2, KERNEL_LAUNCHES // 2, *needs)
     if path != "loop":
@@ -198,18 +199,21 @@ def _launches(cell: RecurrentCell, steps: int, backend: str, counted: Sequence[O
     raise RuntimeError(f"{type(cell).__name__} runs neither on meta nor on the CPU")
 
 
-def needs_of(cell: RecurrentCell, has_matrix: bool, steps: int) -> tuple[int, int]:
-    """Return the bytes and the products of a training step with that many steps, those of all sequences together."""
-    return steps * bytes_of_a_step(cell, has_matrix), 6 * steps * len_of_weights(cell)
+def needs_of(cell: RecurrentCell, of_matrix: int, steps: int) -> tuple[int, int]:
+    """Return the bytes and the products of a training step with that many steps, those of all sequences together.
+
+    `of_matrix` are the bytes of a step for each entry of a matrix; see `MATRICES`.
+    """
+    return steps * bytes_of_a_step(cell, of_matrix), 6 * steps * len_of_weights(cell)
 
 
-def bytes_of_a_step(cell: RecurrentCell, has_matrix: bool) -> int:
+def bytes_of_a_step(cell: RecurrentCell, of_matrix: int) -> int:
     """Return the bytes that a training step reads and writes for each sequence and time step, at least."""
     weights = [parameter for parameter in cell.parameters() if parameter.dim() == 2]
     projected = sum(len(weight) for weight in weights if weight.shape[1] == cell.input_size)
     matrix = cell.output_size**2
     vectors = 4 * (3 * cell.input_size + 6 * projected + 4 * cell.output_size)
-    return vectors + 24 * matrix * (has_matrix and 4 * matrix > ON_CHIP)
+    return vectors + of_matrix * matrix * (4 * matrix > ON_CHIP)
 
 
 def len_of_weights(cell: RecurrentCell) -> int:
@@ -249,7 +253,7 @@ def expected(case: Case) -> Count:
     if at_size[SIZES[0]].path == "kernels":
         return count(model, *size, case.input)
     cell = models()[model](input_size=case.input, hidden_size=case.hidden)
-    needs = needs_of(cell, model in MATRICES, case.batch * case.steps)
+    needs = needs_of(cell, MATRICES.get(model, 0), case.batch * case.steps)
     return Count(at_size[SIZES[0]].path, *between(at_size, case.steps), *needs)
 
 

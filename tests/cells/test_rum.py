@@ -516,3 +516,10 @@ def test_vectors_whose_squares_overflow_count_as_zero_on_both_backends(lambd: fl
     assert all(tensor.isfinite().all() for tensor in found[1])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5 * float(other.detach().abs().max()))
+
+
+def test_no_graph_records_as_many_memories_as_there_are_starts() -> None:
+    for lambd in (0.0, 1.0):
+        cell = RUMCell(3, 4, lambd=lambd)
+        assert cell.is_fused_recordable(starts=False)
+        assert cell.is_fused_recordable(starts=True) == (lambd == 0)

@@ -1,7 +1,5 @@
 """RUM's Triton kernels for large hidden sizes, whose steps the host runs: at small sizes, and what they cost."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -9,6 +7,7 @@ import torch
 
 pytest.importorskip("triton", reason="the kernels need triton")
 
+import numpy as np
 from triton.runtime import interpreter
 
 from gyral.ops.rum import triton as triton_kernels
@@ -18,16 +17,18 @@ from tests.ops.contract import Named
 from tests.ops.rum.test_rum_triton import CHOICES, by_kernel, by_reference, check, kernels, make
 
 __all__ = ["kernels"]  # a fixture
-PROCESSORS = 6  # of a GPU, for which a memory of a batch of three has four programs
+EVERY = loop.EVERY
+PROCESSORS = 3  # of a GPU, for which a memory of a batch of three has two programs
 
 
 @pytest.fixture(autouse=True)
 def steps_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have these kernels run all hidden sizes, and several programs in a loop for a memory of eleven rows."""
+    """Have these kernels run all hidden sizes, with several programs for a memory of eleven rows, and loops in them."""
     monkeypatch.setattr(launch, "WHOLE", 0)
     monkeypatch.setattr(launch, "_processors", lambda device: PROCESSORS)
-    monkeypatch.setattr(loop, "TILE", (32, 32))
-    monkeypatch.setattr(loop, "SUMS", 2)
+    monkeypatch.setattr(loop, "TILE", (64, 64))
+    monkeypatch.setattr(loop, "SUMS", 1)
+    monkeypatch.setattr(loop, "EVERY", 2)
 
 
 CASES: dict[str, Named] = {
@@ -74,7 +75,7 @@ def test_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("lambd", [0.0, 1.0])
 def test_half_precision(dtype: torch.dtype, lambd: float) -> None:
     """Parts and weights of half precision, where factors and sums of recurrent products are rounded to it."""
-    case = make(9, 2, 3, lambd=lambd, activation="tanh")
+    case = make(9, 1, 3, lambd=lambd, activation="tanh")
     for given, name in ((case.tensors, "x"), (case.options, "w_hh")):
         given[name] = given[name].to(dtype).double()
     truth, bound = by_reference(case), torch.finfo(dtype).eps / 2
@@ -83,14 +84,31 @@ def test_half_precision(dtype: torch.dtype, lambd: float) -> None:
         assert error <= 8 * bound, f"{name}: {error:.1e}"
 
 
-@contextmanager
-def counted() -> Iterator[list[int]]:
-    """Count the bytes of all addresses that kernels load from or store to, in the interpreter."""
-    builder, found = interpreter.InterpreterBuilder, [0]
-    load, store = builder.create_masked_load, builder.create_masked_store
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", range(len(CHOICES)))
+def test_long_runs(choice: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "EVERY", 16)
+    check(make(9, 3, 40, lambd=1.0, **CHOICES[choice]), is_generic=True)
+
+
+def count_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list with the number of bytes that kernels will load from memories and their gradients, or store there.
+
+    The interpreter counts them.
+    """
+    builder, found, areas = interpreter.InterpreterBuilder, [0], []
+    load, store, pad = builder.create_masked_load, builder.create_masked_store, loop.padded
+
+    def padded(*given: Any) -> torch.Tensor:
+        memory = pad(*given)
+        areas.append((memory.data_ptr(), memory.data_ptr() + memory.nbytes))
+        return memory
 
     def add(pointers: Any, mask: Any) -> None:
-        found[0] += int(mask.data.sum()) * pointers.get_element_ty().primitive_bitwidth // 8
+        addresses, valid = np.broadcast_arrays(pointers.data, mask.data)
+        addresses = addresses[valid.astype(bool)]  # masks may be integers
+        size = pointers.get_element_ty().primitive_bitwidth // 8
+        found[0] += size * sum(int(((first <= addresses) & (addresses < end)).sum()) for first, end in areas)
 
     def counted_load(self: Any, pointers: Any, mask: Any, *others: Any) -> Any:
         add(pointers, mask)
@@ -100,20 +118,18 @@ def counted() -> Iterator[list[int]]:
         add(pointers, mask)
         return store(self, pointers, value, mask, *others)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(builder, "create_masked_load", counted_load)
-        patch.setattr(builder, "create_masked_store", counted_store)
-        yield found
+    monkeypatch.setattr(loop, "padded", padded)
+    monkeypatch.setattr(builder, "create_masked_load", counted_load)
+    monkeypatch.setattr(builder, "create_masked_store", counted_store)
+    return found
 
 
 @pytest.mark.skipif(ON_GPU, reason="the interpreter counts")
-def test_bytes_of_a_step_with_a_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are little more than those of reading and writing R forward, and R and its gradient backward."""
-    size = 250
-    monkeypatch.undo()
-    # three programs for each memory, as at a batch of 128 on 132 multiprocessors
-    monkeypatch.setattr(launch, "_processors", lambda device: 1)
-    monkeypatch.setattr(loop, "PROGRAMS_PER_PROCESSOR", 3)
-    with counted() as found:
-        by_kernel(make(size, 1, 1, lambd=1.0))
-    assert found[0] <= 26 * size**2
+def test_bytes_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step reads R forward, and R and its gradient backward; that at the end of a run also changes them."""
+    size, every = 12, 4
+    monkeypatch.setattr(loop, "EVERY", every)
+    found = count_bytes(monkeypatch)
+    by_kernel(make(size, 1, every, lambd=1.0))
+    assert found[0] / every == size**2 * (4 + 8 + (8 + 8) / every)
+    assert 4 + 8 + (8 + 8) / EVERY <= 13.5

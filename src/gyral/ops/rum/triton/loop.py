@@ -13,14 +13,9 @@ from torch import Tensor
 
 from gyral.ops.compilation import compiles_only, start
 from gyral.ops.native.products import cast
+from gyral.ops.rum.triton.memory_steps import backward_memory, finish_backward_step, forward_memory
 from gyral.ops.rum.triton.step import StepConfig
-from gyral.ops.rum.triton.steps import (
-    backward_memory,
-    backward_step,
-    finish_backward_step,
-    forward_memory,
-    forward_step,
-)
+from gyral.ops.rum.triton.steps import backward_step, forward_step
 from gyral.ops.sequences import split_keep
 
 TILE = 2048, 1024  # elements of the memory that a program reads at once, forward and backward
@@ -28,6 +23,7 @@ WIDE = 512  # elements that four warps load at once, 16 bytes of float32 each
 PROGRAMS_PER_PROCESSOR = 2  # with rows of the memory, at least
 MOST_PROGRAMS = 32  # of one memory, whose sums another kernel adds
 SUMS = 4  # such sums that it reads at once
+EVERY = 16  # steps after which a memory is written; those between two saved memories are a multiple of it
 
 
 def stride_of(size: int) -> int:
@@ -162,10 +158,9 @@ class Loop(NamedTuple):
         parts, scales, memory_reads, slots, replaced, checkpoints = saved
         steps, batch, _ = parts.shape
         mask, keep_probability = split_keep(a.keep)
-        block, programs = (
-            triton.next_power_of_2(self.config.size),
-            programs_of(batch, self.config.size, self.processors, is_forward),
-        )
+        block, stride = triton.next_power_of_2(self.config.size), stride_of(self.config.size)
+        programs = programs_of(batch, self.config.size, self.processors, is_forward)
+        has_memory = memory_reads is not None
         return {
             "parts": parts,
             "hidden": a.h0,
@@ -179,17 +174,19 @@ class Loop(NamedTuple):
             "slots": slots,
             "replaced": replaced,
             "checkpoints": checkpoints,
+            "rotations": parts.new_empty((batch, EVERY, 4 + 5 * stride)) if has_memory else None,
             "steps": steps,
             "batch": batch,
             "keep_probability": keep_probability,
             "eta": 1.0 if a.eta is None else float(a.eta),
             "epsilon": float(a.epsilon),
             "checkpoint_every": self.checkpoint_every,
+            "every": EVERY,
             "share": programs.share,
             "config": self.config,
-            "has_memory": memory_reads is not None,
+            "has_memory": has_memory,
             "rounds": self.dtype != parts.dtype,
-            "stride": stride_of(self.config.size),
+            "stride": stride,
             "block_size": block,
             "block_tile": programs.tile,
             "block_sums": SUMS,
@@ -203,6 +200,6 @@ class Loop(NamedTuple):
         rows, block = values["batch"], values["block_size"]
         given = {name: values[name] for name in kernel.arg_names if name != "t"}
         given = {name: absent if value is None else value for name, value in given.items()}
-        warps = 4 if has_rows else min(max(block // 128, 1), 8)
+        warps = min(max(block // (256 if has_rows else 128), 4 if has_rows else 1), 8)
         number = rows * values["programs"].number if has_rows else rows
         return partial(start, kernel, number, **given, num_warps=warps, num_stages=1)

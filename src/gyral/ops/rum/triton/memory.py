@@ -3,8 +3,7 @@
 import triton
 import triton.language as tl
 
-from gyral.ops.rum.triton.rotation import rotation_backward
-from gyral.ops.triton.rows import add_3, add_4, add_5
+from gyral.ops.triton.rows import add_3, add_4, add_5, totals_2
 
 
 @triton.jit
@@ -63,7 +62,7 @@ def rotate_memory_backward(tile, d_tile, dy, h, rotation, sums, groups: tl.const
 
 @triton.jit
 def memory_gradients(sums, rotation):
-    """Return the gradients of `embedded`, `target` and h through R_t h, given terms of sums.
+    """Return the gradients of u, w and h through R_t h, and then scalars of `rotation_backward`, given terms of sums.
 
     Args:
         to_h: Of R_tᵀ ∂L/∂y_t.
@@ -73,9 +72,30 @@ def memory_gradients(sums, rotation):
     u, w, c11, c12, c21 = rotation.u, rotation.w, rotation.c11, rotation.c12, rotation.c21
     to_h, m_u, m_w, mt_u, mt_w = tl.reduce(sums, 0, add_5)
     # with E = [u w], ∂E = M E Cᵀ + Mᵀ E C and ∂C = Eᵀ M E
-    dc11, dc12, dc21, dc22 = tl.reduce((u * m_u, u * m_w, w * m_u, w * m_w), 0, add_4)
+    of_c = tl.reduce((u * m_u, u * m_w, w * m_u, w * m_w), 0, add_4)
     du = c11 * (m_u + mt_u) + c12 * m_w + c21 * mt_w
     dw = c11 * (m_w + mt_w) + c21 * m_u + c12 * mt_u
-    du_u, du_w, dw_u, dw_w = tl.reduce((u * du, w * du, u * dw, w * dw), 0, add_4)
-    dembedded, dtarget = rotation_backward(du, dw, du_u, du_w, dw_u, dw_w, dc11, dc12, dc21, dc22, rotation)
-    return dembedded, dtarget, to_h
+    of_vectors = tl.reduce((u * du, w * du, u * dw, w * dw), 0, add_4)
+    return du, dw, to_h, of_vectors, of_c
+
+
+@triton.jit
+def _add_6(a, b, c, d, e, f, other_a, other_b, other_c, other_d, other_e, other_f):
+    return a + other_a, b + other_b, c + other_c, d + other_d, e + other_e, f + other_f
+
+
+@triton.jit
+def turn(x, u, w, c11, c12, c21):
+    """Return (I + [u w] C [u w]ᵀ) x, C₂₂ = C₁₁; x is a vector, or rows with scalars (K, 1) and u and w (1, N)."""
+    x_u, x_w = totals_2(x * u, x * w)
+    return x + (c11 * x_u + c12 * x_w) * u + (c21 * x_u + c11 * x_w) * w
+
+
+@triton.jit
+def turn_3(x, y, z, u, w, c11, c12, c21):
+    """Return `turn` of three vectors."""
+    x_u, x_w, y_u, y_w, z_u, z_w = tl.reduce((x * u, x * w, y * u, y * w, z * u, z * w), 0, _add_6)
+    x += (c11 * x_u + c12 * x_w) * u + (c21 * x_u + c11 * x_w) * w
+    y += (c11 * y_u + c12 * y_w) * u + (c21 * y_u + c11 * y_w) * w
+    z += (c11 * z_u + c12 * z_w) * u + (c21 * z_u + c11 * z_w) * w
+    return x, y, z

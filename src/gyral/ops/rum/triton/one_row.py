@@ -18,7 +18,7 @@ from gyral.ops.rum.triton.memory import (
     rotate_memory,
     rotate_memory_backward,
 )
-from gyral.ops.rum.triton.rotation import apply, apply_backward
+from gyral.ops.rum.triton.rotation import apply, apply_backward, rotation_backward
 from gyral.ops.rum.triton.step import (
     StepArguments,
     begin_step,
@@ -279,7 +279,11 @@ def backward_one_row(
                     tile, d_tile, sums = rotate_memory_backward(tile, d_tile, dy_out, h, rotation, sums, groups)
                     tl.store(memory + at, tile, mask=inside)
                     tl.store(grad_memory + at, tl.where(started, 0.0, d_tile), mask=inside)
-            dembedded, dtarget, to_h = memory_gradients(sums, rotation)
+            du, dw, to_h, of_vectors, of_c = memory_gradients(sums, rotation)
+            dembedded, dtarget = rotation_backward(
+                du, dw, of_vectors[0], of_vectors[1], of_vectors[2], of_vectors[3], of_c[0], of_c[1], of_c[2], of_c[3],
+                rotation,
+            )  # fmt: skip
         else:
             dembedded, dtarget, to_h = apply_backward(dy, h, rotation)
         dh += to_h
