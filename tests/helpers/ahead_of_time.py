@@ -636,6 +636,61 @@ def launch_states(case: StatesCase) -> None:
     kernels.backward(a, results, saved, [torch.zeros_like(each) for each in results], {})
 
 
+class FastSlowCase(NamedTuple):
+    """Arguments that make a network of two fast LSTMs with layer normalization and a slow cell launch its kernels.
+
+    Attributes:
+        slow: The kind of the slow cell, "lstm" or "rum".
+        size: H, the hidden size of the fast cells.
+        slow_size: That of the slow cell.
+        cards: Compute capabilities for which it is compiled.
+    """
+
+    slow: str
+    size: int
+    slow_size: int
+    cards: tuple[int, ...] = (HOPPER,)
+
+    @property
+    def kernels(self) -> int:
+        """How many they are, forward and backward; of several launches of one, the last one counts."""
+        return 4 if self.slow == "rum" else 2
+
+    def __str__(self) -> str:
+        return f"slow={self.slow} size={self.size} slow_size={self.slow_size}"
+
+
+def launch_fast_slow(case: FastSlowCase) -> None:
+    """Launch the kernels of a fast-slow network, forward and backward."""
+    import torch
+
+    from gyral.ops.fast_slow import OPERATOR
+    from gyral.ops.fast_slow import triton as launch
+
+    batch, size, slow, zeros, is_rum = 2, case.size, case.slow_size, torch.zeros, case.slow == "rum"
+    parts, products = (3 * slow, 2 * slow) if is_rum else (4 * slow, 4 * slow)
+    weights: list[Any] = []
+    for rows, width, recurrent, extra in (
+        (4 * size, 3, (4 * size, size), zeros(10 * size)),
+        (parts, size, (products, slow), None),
+        (4 * size, slow, (4 * size, size), zeros(10 * size)),
+    ):
+        weights += [zeros(rows, width), zeros(rows), zeros(recurrent), extra]
+    keep, slow_keep, drop = zeros(1, batch, size), zeros(1, batch, slow), zeros(batch, size)
+    masks = [None, keep, keep, drop, zeros(1, batch, size), slow_keep, None, None]
+    masks += [zeros(1, batch, slow), keep, keep, drop]
+    state, slow_state = zeros(batch, size), zeros(batch, slow)
+    a = OPERATOR.Arguments(
+        *(zeros(1, batch, 3), weights, [state, state, slow_state, None if is_rum else slow_state], masks),
+        *(torch.ones(batch, dtype=torch.int64), zeros(1, batch, dtype=torch.bool)),
+        *(f"normalized_lstm {case.slow} normalized_lstm", [size, slow, size], [1] * 3, "relu relu relu"),
+        *([0.0] * 3, [1e-5] * 3),
+    )
+    results, saved = launch.forward(a)
+    gradients = [None if each is None else torch.zeros_like(each) for each in results]
+    launch.backward(a, results, saved, gradients, {"x": True})
+
+
 class FastWeightsCase(NamedTuple):
     """Arguments that make the operator of fast weights and WeiNet launch its kernels.
 
@@ -721,6 +776,11 @@ FAMILIES = {
             ScanCase("bilinear", 128, False),
         ),
         launch_scan,
+    ),
+    "fast_slow": Family(
+        "fast_slow",  # without kernels of its own: the sources of these are those of gated and rum
+        (FastSlowCase("lstm", 50, 50, (*CARDS,)), FastSlowCase("lstm", 700, 400), FastSlowCase("rum", 700, 1000)),
+        launch_fast_slow,
     ),
     "fast_weights": Family(
         "fast_weights/triton",
