@@ -1,11 +1,9 @@
 """What is fixed when a kernel of gated recurrences is compiled."""
 
+import functools
 from typing import Any, NamedTuple
 
-# By kind: the parts and products of a step, the further parameters, in multiples of N, and whether the product of the
-# last part is not only added to it. The master gates of on_lstm are two more parts, of one number for each chunk.
-PARTS = {"rnn_tanh": 1, "rnn_relu": 1, "modrelu": 1, "complex_modrelu": 2, "gru": 3, "goru": 3, "normalized_goru": 3}
-KEEPS_PRODUCT = ("gru", "goru", "normalized_goru")
+from gyral.ops.gated import EXTRA, GATES, KEEPS_PRODUCT
 
 
 class Config(NamedTuple):
@@ -40,23 +38,30 @@ class Config(NamedTuple):
 
 
 def config_of(a: Any) -> Config:
-    """Return the configuration for the arguments of `gyral.ops.gated.naive.gated`, after `joined`."""
-    widths = [a.units] * PARTS.get(a.kind, 4)
-    if a.kind == "on_lstm":
-        widths = [-(-a.units // a.chunk)] * 2 + widths
+    """Return the configuration for the arguments of `gyral.ops.gated.naive.gated`, with one bias before the steps."""
+    extra = 0 if a.extra is None else EXTRA[a.kind]  # sizes of tensors may be symbols of a compiler
+    sizes = a.units, a.chunk, 2 if a.kind == "complex_modrelu" else 1, extra
+    return _config(a.kind, *sizes, a.c0 is not None, _zoneout(a.keep), _zoneout(a.keep_cell_state))
+
+
+@functools.cache
+def _config(kind: str, size: int, chunk: int, hidden: int, extra: int, has_cell_state: bool, *zoneouts: str) -> Config:
+    widths = [size] * GATES.get(kind, 4)
+    if kind == "on_lstm":
+        widths = [-(-size // chunk)] * 2 + widths  # the master gates have a number for each chunk
     return Config(
-        kind=a.kind,
-        size=a.units,
-        chunk=a.chunk,
+        kind=kind,
+        size=size,
+        chunk=chunk,
         widths=tuple(widths),
         offsets=tuple(sum(widths[:index]) for index in range(len(widths))),
         width=sum(widths),
-        hidden=a.h0.shape[1] // a.units,
-        extra=0 if a.extra is None else a.extra.numel() // a.units,
-        keeps_product=a.kind in KEEPS_PRODUCT,
-        has_cell_state=a.c0 is not None,
-        zoneout=_zoneout(a.keep),
-        zoneout_cell_state=_zoneout(a.keep_cell_state),
+        hidden=hidden,
+        extra=extra,
+        keeps_product=kind in KEEPS_PRODUCT,
+        has_cell_state=has_cell_state,
+        zoneout=zoneouts[0],
+        zoneout_cell_state=zoneouts[1],
     )
 
 

@@ -421,7 +421,9 @@ def backward_loop(
         if config.keeps_product:
             stored += (d_product,)
             read = _but_last(d_parts, d_product)
-        # several threads hold an element: all have loaded it before the sums of the last step
+        # several threads hold an element: all have loaded it before the sums of the last step, or before this barrier
+        if not early:
+            tl.debug_barrier()
         places = _places(parts, kept, index, config)
         _store_together(stored, places, columns, exists, stack, config)
         if early:  # ahead of the sums, and not of the functions above, which need as many registers
