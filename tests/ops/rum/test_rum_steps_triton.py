@@ -133,3 +133,16 @@ def test_bytes_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     by_kernel(make(size, 1, every, lambd=1.0))
     assert found[0] / every == size**2 * (4 + 8 + (8 + 8) / every)
     assert 4 + 8 + (8 + 8) / EVERY <= 13.5
+
+
+@pytest.mark.parametrize("is_forward", [True, False])
+@pytest.mark.parametrize(("batch", "size"), [(1, 130), (64, 768), (128, 250), (500, 1000)])
+def test_programs_have_all_rows_and_fill_a_gpu(
+    batch: int, size: int, is_forward: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    processors = 132
+    programs = loop.programs_of(batch, size, processors, is_forward)
+    assert (programs.number - 1) * programs.share < size <= programs.number * programs.share
+    assert programs.share % programs.tile == 0
+    assert programs.number * batch >= 2 * processors or programs.number > loop.MOST_PROGRAMS / 2

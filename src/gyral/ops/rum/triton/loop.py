@@ -200,6 +200,9 @@ class Loop(NamedTuple):
         rows, block = values["batch"], values["block_size"]
         given = {name: values[name] for name in kernel.arg_names if name != "t"}
         given = {name: absent if value is None else value for name, value in given.items()}
-        warps = min(max(block // (256 if has_rows else 128), 4 if has_rows else 1), 8)
-        number = rows * values["programs"].number if has_rows else rows
+        warps, number = min(max(block // 128, 1), 8), rows
+        if has_rows:
+            # a tile is loaded and overwritten: no two threads may hold the same element
+            warps = min(max(block // 256, 4), 8, max(values["block_tile"] * block // 32, 1))
+            number *= values["programs"].number
         return partial(start, kernel, number, **given, num_warps=warps, num_stages=1)
