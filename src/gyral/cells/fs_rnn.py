@@ -49,7 +49,8 @@ class FSRNNCell(RecurrentCell):
     update it in this order, and F_1 of the next step starts from it. S has its own state s. F_3 to F_k have no input;
     they read a single zero, as in the authors' code. Fast and slow cells may be any cells, with their own options,
     including zoneout and layer normalization. There is a fused path if both cells implement
-    `gyral.cells.subcell.SubCellMixin`: LSTMs, RUM with λ = 0 and the cells with a unitary recurrent matrix.
+    `gyral.cells.subcell.SubCellMixin`: LSTMs, RUM with λ = 0 and the cells with a unitary recurrent matrix. On a GPU,
+    RUM has one as the slow cell alone.
 
     Parameters: the parameters of the cells, in `fast` and `slow`, with their own initialization.
 
