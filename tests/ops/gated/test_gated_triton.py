@@ -109,6 +109,17 @@ def test_matrices_that_do_not_fit_are_read_in_each_step(
     Case(3, 2, 2, 5, kind=kind, masks="both").check()
 
 
+def test_large_batches_are_run_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def runs_rows(batch: int, size: int) -> bool:
+        tensors, others = drawn(1, batch, 1, size, kind="gru")
+        return launch.runs_rows(OPERATOR.Arguments(**tensors, **others, lengths=None, starts=None))
+
+    assert ON_GPU or runs_rows(100, 100)
+    monkeypatch.setattr(launch, "_processors", lambda device: 2)
+    assert [runs_rows(8, 100), runs_rows(9, 100), runs_rows(32, 50), runs_rows(33, 50)] == [True, False, True, False]
+    assert not runs_rows(1, 129)
+
+
 def test_settings() -> None:
     def found(kind: str, size: int) -> list[Any]:
         tensors, others = drawn(1, 1, 1, size, kind=kind, chunk=10)

@@ -1,6 +1,7 @@
 """The Python functions that launch the Triton kernels of gated recurrences."""
 
 import functools
+import math
 import sys
 from typing import Any
 
@@ -21,12 +22,34 @@ from gyral.ops.triton.launch import as_bytes, difference, preparation, waves
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 ON_CHIP = 128  # the largest number of units for which a program keeps recurrent weights in registers
 LIMITS = {"on_lstm": 64}  # kinds for which it is less: six of the largest matrices do not even fit in the first cache
+PROGRAMS_PER_PROCESSOR = 4  # of rows of that many units, up to which they are faster than launches for each step
 MANY = 8  # rows of parts and further parameters, beyond which the largest matrices have less room
 
 
 def fits(config: Config) -> bool:
-    """Return whether one program runs all steps of a row; else the host launches kernels for each step."""
+    """Return whether one program can run all steps of a row."""
     return config.size <= LIMITS.get(config.kind, ON_CHIP)
+
+
+def runs_rows(a: Any) -> bool:
+    """Return whether one program runs all steps of a row; else the host launches kernels of all rows for each step."""
+    config = config_of(a)
+    if not fits(config):
+        return False
+    programs = PROGRAMS_PER_PROCESSOR * (ON_CHIP // _block(config)) ** 2  # as many run at once as there are registers
+    return a.h0.shape[0] <= programs * _processors(a.h0.device)
+
+
+@functools.cache
+def _processors(device: torch.device) -> float:
+    """Return the number of multiprocessors of a GPU."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else math.inf
+
+
+def _block(config: Config) -> int:
+    """Return the columns of a row, a power of 2."""
+    block: int = max(triton.next_power_of_2(config.size), 16)
+    return block
 
 
 def allocate(a: Any) -> tuple[list[Any], list[Any]]:
@@ -45,7 +68,7 @@ def forward(a: Any) -> tuple[list[Any], list[Any]]:
     a = joined(a)
     results, saved = allocate(a)
     project(a.x, a.w_ih, a.b, out=saved[0])
-    if not fits(config_of(a)):
+    if not runs_rows(a):
         steps.forward(a, results, saved)
     else:
         _launch(forward_loop, a, _matrices(a, True), [saved[0], results[0], *saved[1:], *results[1:]])
@@ -62,7 +85,7 @@ def backward(
         a = a._replace(w_hh=rotations.matrix(a, vectors))
     a = joined(a)
     outputs, (parts, _, product) = results[0], saved
-    run = _backward_loop if fits(config_of(a)) else steps.backward
+    run = _backward_loop if runs_rows(a) else steps.backward
     found = run(a, results, saved, gradients) | project_backward(parts, a.x, a.w_ih, a.b, needs)
     if needs["w_hh"]:
         reads = a.h0, outputs, a.starts, a.drop, a.fresh
@@ -130,7 +153,7 @@ def _launch(kernel: Any, a: Any, weight: Tensor, tensors: list[Tensor | None], *
 @functools.cache  # Triton's functions of integers take microseconds
 def _settings(is_forward: bool, config: Config) -> dict[str, Any]:
     """Return the settings that are fixed when a kernel is compiled."""
-    block, matrices = max(triton.next_power_of_2(config.size), 16), len(config.widths) * config.hidden
+    block, matrices = _block(config), len(config.widths) * config.hidden
     is_large = block > ON_CHIP // 2
     warps = 8 if is_large else (4 if matrices <= 3 else 8) if block > ON_CHIP // 4 else (1 if matrices <= 4 else 2)
     is_crowded, resident = is_large and len(config.widths) + config.extra > MANY, matrices
