@@ -114,10 +114,10 @@ def forward_scan(places, decay, values, h0, lengths, starts, outputs, final, ste
 
 
 @triton.jit
-def load_before(outputs, h0, place, t, rows, numbers, mask, config: tl.constexpr):
+def _load_before(outputs, h0, place, t, rows, numbers, mask, config: tl.constexpr):
     """Return the parts of h_{t−1}, which is h0 for t = 0; zeros beyond the mask ()."""
     h, hi = load_complex(outputs, place - rows, numbers, mask & (t > 0), config)
-    first, firsti = load_complex(h0, place % rows, numbers, mask & (t == 0), config)
+    first, firsti = load_complex(h0, numbers.row, numbers, mask & (t == 0), config)
     return h + first, hi + firsti
 
 
@@ -133,7 +133,7 @@ def _load_backward(
         exists, place = step >= 0, tl.cast(step, tl.int64) * rows + numbers.row
         to = tl.load(places + place * config.size + numbers.index, mask=numbers.here & exists, other=0).to(tl.int32)
         a, ai = load_complex(decay, place, numbers, exists, config)
-        h, hi = load_before(outputs, h0, place, step, rows, numbers, exists, config)
+        h, hi = _load_before(outputs, h0, place, step, rows, numbers, exists, config)
         d, di = h, hi
         if grad_outputs is not None:
             d, di = load_complex(grad_outputs, place, numbers, exists, config)

@@ -113,9 +113,9 @@ def backward_scores(
     entries = tl.load(dictionary + columns.at, mask=columns.inside, other=0.0)
     total = tl.zeros(entries.shape, tl.float32)
     first, count = columns.group.to(tl.int64) * share, tl.cast(steps, tl.int64) * rows
+    t, row = (first // rows).to(tl.int32), (first % rows).to(tl.int32)
     for index in range(share):
         place = first + index
-        t, row = place // rows, place % rows
         exists = place < count
         # at other places there is no product with the state
         valid = exists & (t < (steps if lengths is None else tl.load(lengths + row, mask=exists, other=0)))
@@ -124,7 +124,7 @@ def backward_scores(
         scores, selected = _scores(selection, entries, place, columns, valid, config)
         a, ai = _load_parts(decay, place, columns.column, valid, config)
         h, hi = _load_parts(outputs, place - rows, columns.column, valid & (t > 0), config)
-        begin, begini = _load_parts(h0, row, columns.column, valid & (t == 0), config)
+        begin, begini = _load_parts(h0, row.to(tl.int64), columns.column, valid & (t == 0), config)
         d, di = _load_parts(grad_values, place, columns.row, valid, config)
         h, hi = h + begin, hi + begini
         scaled, scaledi = a * h - ai * hi, a * hi + ai * h
@@ -137,5 +137,7 @@ def backward_scores(
         of_selection = tl.sum(tl.sum(of_scores[:, None, :] * entries, axis=2), axis=0)
         to = grad_selection + (columns.block * count + place) * config.matrices + columns.matrix
         tl.store(to, of_selection, mask=(columns.matrix < config.matrices) & exists)
+        is_last = row + 1 == rows
+        t, row = tl.where(is_last, t + 1, t), tl.where(is_last, 0, row + 1)
     of_group = columns.group.to(tl.int64) * (config.matrices * config.size * config.size)
     tl.store(grad_dictionary + of_group + columns.at, total, mask=columns.inside)
