@@ -168,6 +168,7 @@ def backward_blocks(
             tl.store(grad_values + place * config.size + blocks.unit, tl.zeros(d.shape, tl.float32), mask=blocks.here)
         to = grad_change + place * (config.size * config.block) + blocks.at
         tl.store(to, tl.zeros(blocks.inside.shape, tl.float32), mask=_rows(blocks, config))
+    of_value = tl.zeros(d.shape, tl.float32)
     later = _load_backward(change, h0, starts, begins, outputs, grad_outputs, length - 1, rows, blocks, config)
     for done in range(0, length, together):
         last = length - 1 - done
@@ -179,13 +180,16 @@ def backward_blocks(
             if grad_outputs is not None:
                 d += gradients[ahead]
             own = tl.where(first, 0.0, d)
-            to = grad_values + place * config.size + blocks.unit
-            has_value = exists if starts is not None else t == 0
-            tl.store(to, tl.where(first, d, 0.0), mask=blocks.here & has_value)
-            outer = tl.where(first | (blocks.inside == 0), 0.0, d[:, :, None] * before[ahead][:, None, :])
+            of_value = tl.where(exists, tl.where(first, d, 0.0), of_value)
+            if starts is not None:
+                tl.store(grad_values + place * config.size + blocks.unit, of_value, mask=blocks.here & exists)
+            outer = own[:, :, None] * before[ahead][:, None, :]
+            outer = tl.where(first | (blocks.inside == 0), 0.0, outer)
             to = grad_change + place * (config.size * config.block) + blocks.at
             tl.store(to, outer, mask=_rows(blocks, config) & exists)
             d = own + tl.sum(matrices[ahead] * own[:, :, None], axis=1)
+    if starts is None:  # of the first step alone
+        tl.store(grad_values + blocks.row * config.size + blocks.unit, of_value, mask=blocks.here)
     tl.store(grad_h0 + blocks.row * config.size + blocks.unit, d, mask=blocks.here)
 
 
