@@ -324,9 +324,9 @@ class _RUM(_SubCell):
     """RUM with λ = 0, as the slow subcell."""
 
     def _values(self, is_forward: bool) -> tuple[Any, dict[str, Any]]:
-        loop = rum_launch._loop(self.a)
+        loop = rum_launch.loop_of(self.a)
         saved = [self.parts, self.kept, None, None, None, None]
-        return loop, loop._values(self.a, self.outputs, saved, is_forward=is_forward)
+        return loop, loop.values_of(self.a, self.outputs, saved, is_forward=is_forward)
 
     def begin(self, final: list[Tensor | None], cosines: Tensor | None) -> None:
         """Do what the base class does, and bind the kernel of a step."""
@@ -335,7 +335,7 @@ class _RUM(_SubCell):
         loop, values = self._values(is_forward=True)
         self.products = self.parts.new_empty(len(self.a.h0), len(self.a.w_hh))
         values |= {"products": self.products, "final": self.final[0], "cosines": cosines[self.index], "rounded": None}
-        self.run: Callable[..., None] = loop._bound(rum_steps.forward_step, values, self.parts)
+        self.run: Callable[..., None] = loop.bound(rum_steps.forward_step, values, self.parts)
 
     def forward(self, t: int) -> None:
         """Take step t."""
@@ -352,7 +352,7 @@ class _RUM(_SubCell):
         values |= {"grad_outputs": self.grad_outputs, "grad_final": self.final[0], "grad_norms": self.grad_norms}
         values |= {"given_outputs": int(self.grad_outputs is not None), "given_final": int(self.final[0] is not None)}
         values |= {"grad_hidden": hidden, "products": through, "rounded": None}
-        self.run = loop._bound(rum_steps.backward_step, values, self.parts)
+        self.run = loop.bound(rum_steps.backward_step, values, self.parts)
 
     def backward(self, t: int) -> None:
         """Take step t back."""

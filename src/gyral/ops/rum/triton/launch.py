@@ -106,7 +106,7 @@ def _config(a: Any) -> StepConfig:
     )
 
 
-def _loop(a: Any) -> Loop:
+def loop_of(a: Any) -> Loop:
     """Return the loop over the steps on the host."""
     return Loop(_config(a), _product_dtype(a), CHECKPOINT_EVERY, _processors(a.h0.device))
 
@@ -237,7 +237,7 @@ def forward(a: Any) -> tuple[list[Any], list[Any]]:
     if restoring[1] is not None:  # the number of each reset, from 0
         torch.cumsum(a.starts.flatten(), 0, out=restoring[1].view(-1)).sub_(1)
     if _kind(a, True) == "steps":
-        _loop(a).forward(a, results, saved)
+        loop_of(a).forward(a, results, saved)
     else:
         _launch(a, True, parts, a.memory, [*results, scales, *restoring])
     return results, saved
@@ -253,7 +253,7 @@ def backward(
     grad_outputs, grad_final, grad_final_memory, _ = gradients
     grad_norms = None if a.norms is None else a.norms.new_zeros(len(a.h0), *a.norms.shape)
     if _kind(a, False) == "steps" and parts.numel():
-        grad_hidden, grad_memory = _loop(a).backward(a, results, saved, gradients, grad_norms)
+        grad_hidden, grad_memory = loop_of(a).backward(a, results, saved, gradients, grad_norms)
     else:
         grad_hidden = new(a.h0.shape)
         grad_memory = None if memory is None else new(memory.shape)

@@ -89,14 +89,14 @@ class Loop(NamedTuple):
         parts, *_, checkpoints = saved
         steps, batch, _ = parts.shape
         outputs, final, final_memory, cosines = results
-        values = self._values(a, outputs, saved, is_forward=True)
+        values = self.values_of(a, outputs, saved, is_forward=True)
         values |= {"final": final, "cosines": cosines}
         values["products"] = products = parts.new_empty((batch, self.config.recurrent), dtype=self.dtype)
         values["rounded"] = rounded = products.new_empty((batch, self.config.size)) if values["rounds"] else None
         if final_memory is not None:
             values["memory"] = memory = padded(a.memory, final_memory)
-            run_memory = self._bound(forward_memory, values, parts)
-        run_step = self._bound(forward_step, values, parts)
+            run_memory = self.bound(forward_memory, values, parts)
+        run_step = self.bound(forward_step, values, parts)
         weight, factor = cast(a.w_hh, self.dtype).T, cast(a.h0, self.dtype)
         with torch.cuda.device_of(parts):
             for t in range(1 if compiles_only() else steps):
@@ -128,7 +128,7 @@ class Loop(NamedTuple):
         size, recurrent = self.config.size, self.config.recurrent
         outputs, _, memory, _ = results
         grad_outputs, grad_final, grad_memory, _ = gradients
-        values = self._values(a, outputs, saved, is_forward=False)
+        values = self.values_of(a, outputs, saved, is_forward=False)
         values |= {"grad_outputs": grad_outputs, "grad_final": grad_final, "grad_norms": grad_norms}
         values |= {"given_outputs": int(grad_outputs is not None), "given_final": int(grad_final is not None)}
         values["grad_hidden"] = grad_hidden = parts.new_empty((batch, size))
@@ -139,8 +139,8 @@ class Loop(NamedTuple):
             grad_memory = torch.zeros_like(memory) if grad_memory is None else padded(grad_memory)
             values["grad_memory"] = grad_memory
             values["sums"] = parts.new_empty((batch, values["programs"].number, 5, values["stride"]))
-            run_memory, finish = (self._bound(each, values, parts) for each in (backward_memory, finish_backward_step))
-        run_step, weight = self._bound(backward_step, values, parts), cast(a.w_hh, self.dtype)
+            run_memory, finish = (self.bound(each, values, parts) for each in (backward_memory, finish_backward_step))
+        run_step, weight = self.bound(backward_step, values, parts), cast(a.w_hh, self.dtype)
         with torch.cuda.device_of(parts):
             for t in reversed(range(1 if compiles_only() else steps)):
                 run_step(t=t)
@@ -153,7 +153,7 @@ class Loop(NamedTuple):
             grad_hidden.masked_fill_(a.starts[0].unsqueeze(1), 0.0)
         return grad_hidden, None if memory is None else grad_memory[..., :size]
 
-    def _values(self, a: Any, outputs: Tensor, saved: list[Any], is_forward: bool) -> dict[str, Any]:
+    def values_of(self, a: Any, outputs: Tensor, saved: list[Any], is_forward: bool) -> dict[str, Any]:
         """Return the values of the kernels' arguments by name, of those that do not depend on the direction."""
         parts, scales, memory_reads, slots, replaced, checkpoints = saved
         steps, batch, _ = parts.shape
@@ -194,7 +194,7 @@ class Loop(NamedTuple):
             "programs": programs,
         }
 
-    def _bound(self, kernel: Any, values: dict[str, Any], absent: Tensor) -> Callable[..., None]:
+    def bound(self, kernel: Any, values: dict[str, Any], absent: Tensor) -> Callable[..., None]:
         """Return a function that launches a kernel at a step t; `absent` stands for tensors that are None."""
         has_rows = kernel in (forward_memory, backward_memory)
         rows, block = values["batch"], values["block_size"]
