@@ -57,7 +57,7 @@ class Observed(NamedTuple):
         backend: the backend of the network.
         messages: what it has logged about the backend.
         path: "loop" or "fused path", or both.
-        kernels, twins: the families whose kernels ran, and those whose functions in plain torch did.
+        kernels, twins: of the families with kernels for a CPU, those whose kernels ran, and those that ran plain torch.
         outputs: the outputs for random inputs, which depend on the name of the cell alone.
         missing: the lines of the log about kernels that are unavailable.
     """
@@ -106,7 +106,7 @@ def observe(cell: str) -> Observed:
         patch.setattr(choice.log, "info", lambda text, **_: messages.append(text))
         patch.setattr(operator.log, "warning", lambda text, *values: messages.append(text % values))
         patch.setattr(Recurrent, "_choose_backend", choose_and_note)
-        for name, family in operators().items():
+        for name, family in operators("cpu").items():
             patch.setattr(family, "naive", note("twins", name, family.naive))
             patch.setattr(family, "prepare", note("kernels", name, family.prepare))
         torch.manual_seed(0)
