@@ -106,7 +106,7 @@ def test_matrices_that_are_read_in_parts(given: Named, on_chip: bool, monkeypatc
 @pytest.mark.parametrize("masked", [*product((False, True), repeat=2)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_options_crossed(kind: str, masked: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    others = product(("none", "mask", "mean"), (False, True), ((6, 3, 5), (4, 2, 17), (9, 2, 33)))
+    others = product(("none", "mask", "mean"), (False, True), ((6, 2, 5), (3, 1, 17)))
     for index, (keep, drop, sizes) in enumerate(others):
         if index % 4 > 1:
             read_in_parts(monkeypatch, index % 4 == 2)
@@ -117,10 +117,8 @@ def test_options_crossed(kind: str, masked: tuple[bool, bool], monkeypatch: pyte
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [64, 100, 200])
 @pytest.mark.parametrize("kind", KINDS)
-def test_large_matrices(kind: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()  # the chunks as they are
-    with kernels_of(OPERATOR):
-        check(make(20, 1, size, kind=kind, resets=True))
+def test_large_matrices(kind: str, size: int) -> None:
+    check(make(3, 1, size, kind=kind, resets=True))
 
 
 def test_without_gradients_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -306,6 +306,8 @@ def backward_fast_weights(
                         s == inner_steps - 1, columns, config,
                     )  # fmt: skip
             d_drive += d * activation_slope(drive, q_first, config)
+            if not config.resident:
+                tl.debug_barrier()  # all threads have read the vector in this place
             tl.store(grad_parts + index * size + columns, d_drive, mask=valid)
 
             if config.resident:
