@@ -8,8 +8,9 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from gyral.config.groups import choices
-from gyral.config.signatures import constructor_defaults, takes_text
+from gyral.config.signatures import annotations_of, constructor_defaults, takes_text, type_of
 from gyral.core.errors import OptionError
+from gyral.core.options import checks_of, declares_options
 from tests.helpers.found import at_least
 from tests.helpers.running import build_task, compose_choices, compose_config
 
@@ -132,3 +133,17 @@ def test_the_text_of_a_module_does_not_execute(project: Path) -> None:
     assert not (project / "executed").exists()
     (project / "own_gated.py").write_text("def broken(:")
     assert constructor_defaults("own_gated.GatedCell") == {}
+
+
+@pytest.mark.parametrize("group", ["cell", "task"])
+def test_the_text_of_an_annotation_has_the_range_of_the_option_or_none(group: str) -> None:
+    for target in sorted({choice["_target_"] for choice in compose_choices(group).values()}):
+        options = get_class(target)
+        options = getattr(options, "data_class", options)
+        if declares_options(options):
+            read = annotations_of(f"{options.__module__}.{options.__name__}")
+            ranges = {
+                name: repr(checks_of(type_of(text))[1]) for name, text in read.items() if name in options.__checks__
+            }
+            known = {name: repr(checks) for name, (_, checks) in options.__checks__.items()}
+            assert {name: found for name, found in ranges.items() if found not in ("[]", known[name])} == {}, target

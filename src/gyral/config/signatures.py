@@ -20,9 +20,12 @@ from gyral.core.errors import UserError
 PACKAGE = Path(__file__).parents[1]
 OPTIONS = "gyral.core.options.Options"
 NO_LITERAL = object()  # in place of a default that is missing, or that the text does not show
-# Names in annotations of options. A value on the command line is never a tensor.
+# Names in annotations of options; others of `gyral.core.options` may mean something else in the module of a class. A
+# value on the command line is never a tensor.
+NAMES = ("Range", "Increasing", "OneOf", "PositiveInt", "NonNegativeInt", "PositiveFloat", "FiniteFloat", "Probability")
 BUILTIN_TYPES = {each.__name__: each for each in (bool, int, float, str, list, tuple, dict)}
-TYPES = vars(typing) | vars(options) | {"Path": Path, "Tensor": type("Tensor", (), {})}
+RANGES = {name: getattr(options, name) for name in NAMES}
+TYPES = vars(typing) | RANGES | {"Path": Path, "Tensor": type("Tensor", (), {})}
 
 Definition = ast.ClassDef | ast.FunctionDef
 
