@@ -257,7 +257,8 @@ def pictures() -> dict[Path, bytes]:
     for module, numbers in ((abilities, abilities.columns()), (language, language.points())):
         path, code = ASSETS / Path(module.FILE).name, Path(str(module.__file__)).read_bytes()
         digest = sha256(repr(numbers).encode() + code).hexdigest()
-        if not (path.is_file() and digest.encode() in path.read_bytes()) and module.is_drawn():
+        is_shown = f"<!-- {module.__name__} -->" in pages and module.is_drawn()
+        if is_shown and not (path.is_file() and digest.encode() in path.read_bytes()):
             with style(), TemporaryDirectory() as folder:
                 save(module.draw(), Path(folder, path.name), path.stem, digest)
                 found[path] = Path(folder, path.name).read_bytes()
