@@ -63,6 +63,7 @@ def test_a_table_that_has_no_records_yet_is_shown_without_runs(
     results: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(results.speeds, "step_ratios", lambda table: {})
     text = results.filled("<!-- gyral report sweep=results/records/language_small -->\n<!-- end -->", tmp_path)
     assert "`gyral train sweep=language_small` trains the rows in 138 runs. Its rows are LSTM, GRU," in text
 
