@@ -123,9 +123,8 @@ def observe(cell: str) -> Observed:
 
 @pytest.fixture(scope="module", params=["a cell of each family", pytest.param("all cells", marks=pytest.mark.slow)])
 def cells(request: pytest.FixtureRequest) -> list[str]:
-    return (
-        [*dict.fromkeys((*families().values(), *OTHERS))] if "each" in request.param else at_least(46, choices("cell"))
-    )
+    others = OTHERS if "each" in request.param else at_least(46, choices("cell"))
+    return [*dict.fromkeys((*families().values(), *others))]
 
 
 @pytest.fixture(scope="module")

@@ -134,7 +134,7 @@ def check_options(config: DictConfig, section: str) -> None:
     elif section == "trainer":
         check_section(config.trainer, "trainer")
         check_trainer(config)
-        _check_accelerator(config)
+        _check_accelerator(config, is_elsewhere=True)
     elif section == "callbacks":
         build_callbacks(config)
     elif section == "task":
@@ -431,8 +431,8 @@ def _load_task(config: DictConfig, path: Path, **arguments: Any) -> tuple[Task, 
     return task.to(trainer.strategy.root_device).eval(), step
 
 
-def _check_accelerator(config: DictConfig) -> None:
-    """Check that the accelerator is known and that this machine has one.
+def _check_accelerator(config: DictConfig, is_elsewhere: bool = False) -> None:
+    """Check that the accelerator is known and that this machine has one, unless the run may be on another one.
 
     Raises:
         OptionError: it is not.
@@ -441,7 +441,7 @@ def _check_accelerator(config: DictConfig) -> None:
     known = sorted(AcceleratorRegistry.available_accelerators())
     check_choice("trainer.accelerator", chosen, ("auto", "gpu", *known))
     names = {"auto": ("cpu",), "gpu": ("cuda", "mps")}.get(chosen, (chosen,))
-    if not any(_is_available(name) for name in names):
+    if not is_elsewhere and not any(_is_available(name) for name in names):
         available = ", ".join(name for name in known if _is_available(name))
         raise OptionError("trainer.accelerator", chosen, f"no {chosen} is visible; available: {available}")
 

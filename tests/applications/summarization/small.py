@@ -47,7 +47,7 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "decoded": [3],
 }
 NO_EFFECT = ("corpus.part",)  # location of files
-ABSENT = (r"cnn_dailymail/\S+: no such file",)  # the error without the corpus
+ABSENT = (r"(cnn_dailymail|science_daily)/\S+: no such file",)  # the error without a corpus
 
 # a run of a second
 SUMMARIES = (
