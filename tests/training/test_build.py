@@ -512,11 +512,10 @@ def test_the_check_before_a_sweep_refuses_no_default() -> None:
             build.check_options(config, choice.partition("=")[0])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "choice",
     [
-        f"{group}={name}"
+        pytest.param(f"{group}={name}", marks=() if name == "gpu" else pytest.mark.slow)
         for group in ("model", "task", "optimizer", "scheduler", "trainer", "callbacks")
         for name in choices(group)
     ],
