@@ -38,8 +38,7 @@ PACKAGES = (
     *("hydra-core", "omegaconf", "antlr4-python3-runtime", "PyYAML", "packaging", "typing_extensions"),
     *("pydantic", "pydantic_core", "annotated-types", "typing-inspection"),
     *("pytorch-lightning", "lightning-utilities", "torchmetrics", "fsspec", "tqdm"),
-    *("joblib", "cloudpickle", "filelock", "rich"),
-    *("matplotlib", "cycler", "fonttools", "kiwisolver", "pillow", "pyparsing", "python-dateutil"),
+    *("joblib", "cloudpickle", "filelock", "rich", "pillow"),
 )
 FROM_SOURCE = ("antlr4-python3-runtime",)  # has no wheels of this version
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")

@@ -149,7 +149,8 @@ def seconds_to_fail(directory: Path) -> float:
 
 @pytest.mark.slow
 def test_a_sweep_whose_first_job_fails_in_the_second_process(tmp_path: Path) -> None:
-    outcome = invoke("-m", *COPY, *TWO, *fails(1, "4,99", "raises"), f"hydra.sweep.dir={tmp_path}/sweep")
+    words = *COPY, *TWO, "model.backend=fused", *fails(1, "4,99", "raises")
+    outcome = invoke("-m", *words, f"hydra.sweep.dir={tmp_path}/sweep")
     locks = (tmp_path / "sweep").rglob(".lock")
     failed, done = sorted((lock.parent for lock in locks), key=lambda directory: (directory / "DONE").exists())
     assert outcome.status == 1
