@@ -1,4 +1,4 @@
-"""Signals after the last step of a run: it is DONE, ends with status 0, and leaves no temporary file."""
+"""Signals after the last step of a run, and writers of one file: nothing is lost, and no temporary file is left."""
 
 import itertools
 import os
@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from gyral import train as train_command
 from gyral.core import signals
+from gyral.core.files import replace_when_written
 from gyral.figures import loss_curve
 from gyral.plotting import style
 from gyral.runs.directory import Run
@@ -110,7 +113,7 @@ def test_the_end_of_a_process_leaves_no_temporary_file_of_a_thread(end: str, tmp
 
         threading.Thread(target=replace_when_written, args=(Path("loss.png"), write), daemon=True).start()
         started.wait()
-        assert Path("loss.png.tmp").is_file()
+        assert list(Path().glob("loss.png.*.tmp"))
         {end}
         time.sleep(60)
     """
@@ -119,3 +122,21 @@ def test_the_end_of_a_process_leaves_no_temporary_file_of_a_thread(end: str, tmp
     )
     assert ended.returncode in (130, -signal.SIGINT), ended
     assert list(tmp_path.iterdir()) == []
+
+
+def test_processes_that_write_the_same_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """Such as two sweeps that are started in the same directory at the same time."""
+    path, texts, both = tmp_path / "multirun.yaml", {"first", "second"}, threading.Barrier(2)
+
+    def write_at_the_same_time(text: str) -> None:
+        def write(temporary: Path) -> None:
+            both.wait(timeout=60)
+            temporary.write_text(text, encoding="utf-8")
+            both.wait(timeout=60)
+
+        replace_when_written(path, write)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write_at_the_same_time, texts))
+    assert path.read_text(encoding="utf-8") in texts
+    assert list(tmp_path.iterdir()) == [path]

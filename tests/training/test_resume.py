@@ -720,11 +720,11 @@ def test_a_full_disk_fails_the_run_with_one_line_and_keeps_the_last_good_checkpo
 ) -> None:
     save = torch.save
 
-    def fail(checkpoint: dict[str, Any], path: Any) -> None:
+    def fail(checkpoint: dict[str, Any], file: Any) -> None:
         if checkpoint["global_step"] == 9:
-            Path(path).write_bytes(b"half of it")
-            raise OSError(28, "No space left on device", str(path))
-        save(checkpoint, path)
+            file.write(b"half of it")
+            raise OSError(28, "No space left on device")
+        save(checkpoint, file)
 
     with monkeypatch.context() as context:
         context.setattr(torch, "save", fail)

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,6 +47,8 @@ def named_in_errors(path: Path) -> Iterator[None]:
 def replace_when_written(path: Path, write: Callable[[Path], object]) -> None:
     """Write a temporary file in the same folder and move it to `path`, so that `path` is never incomplete.
 
+    Processes may write the same file at the same time: each has a temporary file of its own, and one of them is last.
+
     Args:
         path: path of the file; its folder is created if necessary.
         write: writes the file at the path that it is called with.
@@ -57,11 +60,9 @@ def replace_when_written(path: Path, write: Callable[[Path], object]) -> None:
     if path.exists() and not path.is_file() and not path.is_dir():  # a directory is refused below
         raise OSError(errno.EINVAL, "is a named pipe or a device, which is not replaced by a file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")  # a killed process leaves it
     _unfinished.add(temporary)
     try:
-        # a killed process leaves it, and somebody else may have put a link to another file there
-        temporary.unlink(missing_ok=True)
         temporary.touch(exist_ok=False)
         write(temporary)
         with temporary.open("rb") as file:

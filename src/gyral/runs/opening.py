@@ -144,7 +144,7 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
 
         undo_end(run.directory, run.config.trainer.max_steps)
     (run.directory / FAILED).unlink(missing_ok=True)
-    for unfinished in run.directory.glob("*.tmp"):  # of a process that was killed while it wrote a file
+    for unfinished in run.directory.rglob("*.tmp"):  # of a process that was killed while it wrote a file
         unfinished.unlink()
     _open_log(run.directory / LOG)
     try:

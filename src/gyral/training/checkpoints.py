@@ -68,7 +68,8 @@ class SafeCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         def write(temporary: Path) -> None:
             try:
-                torch.save(checkpoint, temporary)
+                with temporary.open("wb") as file:  # not by its path: the name would be in the archive
+                    torch.save(checkpoint, file)
             except RuntimeError as error:  # such as "unexpected pos 2624"
                 raise OSError(errno.EIO, "cannot be written; the disk may be full") from error
             add_checksum(temporary)
