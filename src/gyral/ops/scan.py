@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
 
 from gyral.core import compat
+from gyral.core.errors import UserError
 from gyral.ops.compiler import is_exporting_to_onnx
 
 
@@ -87,6 +88,11 @@ def _scan_as_operator(
         state: The state before the first step.
         starts: (T, B), or None.
     """
+    # the operator does not accept tensors of one memory, such as the coefficients of rotations, which are views of one
+    leaves = [tree_map_only(Tensor, _copied, leaf) if is_shared(leaf) else leaf for leaf in leaves]
+    if any(isinstance(leaf, Tensor) and leaf.is_complex() for leaf in tree_leaves(leaves)):
+        # the operator has no gradients of them
+        raise UserError("a loop over complex numbers cannot be exported for any number of steps, only for a fixed one")
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     states, structure = tree_flatten(state)
     time = torch.arange(tensors[0].shape[0], device=tensors[0].device)
