@@ -20,7 +20,7 @@ from gyral.config.tables import load_table
 from gyral.core.escaping import escape_markdown
 from gyral.plotting.sizes import WIDTHS
 from gyral.reports.catalogue import load
-from gyral.reports.plots.solved import NOT_RUN, ROW, TINY, draw_cell, floor_of, shade_of, values_of
+from gyral.reports.plots.solved import NOT_RUN, ROW, TINY, draw_cell, floor_of, is_mostly_solved, shade_of, values_of
 
 MEMORY = "atlas_memory_small"
 RATES = {"recall": "associative recall", "robustness_copy": "copying"}  # tables over learning rates, and their subjects
@@ -78,8 +78,7 @@ def solved_columns(table: str, *further: int) -> Iterator[Column]:
             for row in frame.rows:
                 runs = frame.in_column(row, column)
                 if own := values_of(frame, runs, measure.name, column):
-                    ended = sum(bool(run.results) or run.diverged for run in runs)  # a diverged run is not solved
-                    is_solved = 2 * sweep.solved_count(own) >= ended
+                    is_solved = is_mostly_solved(sweep, runs, own)
                     shade = shade_of(median(own), floor_of(runs, measure.name))
                     cells[name_of(table, row.experiment)] = Cell(f"{median(own):.0f}", shade, is_solved)
             yield Column(group, sweep.head(column).replace("_", ", " if table == ROWS else " "), cells)

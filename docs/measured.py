@@ -98,12 +98,13 @@ def _of_frame(frame: Frame, sweep: Sweep) -> Iterator[Measured]:
         for column in frame.columns:
             runs = frame.of(frame.in_column(row, column), f"test/{sweep.measure}", column)
             values = [value for _, value in runs if value is not None]
+            ended = sum(record.ended for record, _ in runs)
             if not values:
                 continue
             title = sweep.head(column) if column else ""
             text = mean_text(values, sweep.main.digits)
             if sweep.layout == "solved":
-                text = f"{sweep.solved_count(values)} of {len(values)} seeds"
+                text = f"{sweep.solved_count(values)} of {ended} seeds"
             yield Measured(row.experiment, title, settings, text, fmean(values), False)
 
 

@@ -182,7 +182,7 @@ def report_sweep(
             render.write(path, where, shown, notes, with_runs, width)
             terminal.print_lines(console, [f"Wrote {path}"])
     if archive is not None:
-        ended = {r.place: r for section in sections for r in section.records if r.results or r.diverged}
+        ended = {r.place: r for section in sections for r in section.records if r.ended}
         written = {write_record(record, archive) for place, record in ended.items() if not place.endswith(SUFFIX)}
         line = f"Wrote the records of {len(written)} finished runs to {archive}"
         terminal.print_lines(console, [line])

@@ -217,6 +217,11 @@ class RunRecord:
         return self.failed and not self.results and DIVERGENCE in str(self.reason)
 
     @property
+    def ended(self) -> bool:
+        """Whether the run is done or has diverged, and has no more to come."""
+        return bool(self.results) or self.diverged
+
+    @property
     def state(self) -> str:
         """The progress of the run in a few words."""
         if self.results or self.failed:

@@ -1,5 +1,6 @@
 """The layout "solved": counts with exact intervals, medians, longest lengths and censored steps."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,11 @@ def run(column: str, seed: int, accuracies: list[float], steps: list[int]) -> Ru
     )
 
 
+def diverged(column: str, seed: int) -> RunRecord:
+    reason = "NonFiniteError: the gradient of weight_hh is not finite"
+    return replace(run(column, seed, [0.0, 0.0, 0.0, 0.0], [50, 100]), results=None, reason=reason)
+
+
 def test_what_is_solved_how_far_and_how_fast() -> None:
     records = [
         run("S3", 1, [1.0, 1.0, 0.95, 0.5], [50, 100]),
@@ -52,6 +58,8 @@ def test_what_is_solved_how_far_and_how_fast() -> None:
         run("S3", 0, [0.0, 0.0, 0.0, 0.0], [50, 500]),  # it has chosen the learning rate
         run("Z5", 1, [1.0, 1.0, 1.0, 1.0], [50, 100]),
         *(run("S5_2", seed, [0.0167, 0.0, 0.0, 0.0], [50, 2500]) for seed in (1, 2)),
+        diverged("S5_2", 3),
+        diverged("A5_2", 1),
     ]
     sweep = with_measures(catalogue.load("atlas_small"), records)
     solved, *others = tables_of(Frame(sweep.title, rows_of(sweep, records), sweep))
@@ -60,7 +68,8 @@ def test_what_is_solved_how_far_and_how_fast() -> None:
     ]
     assert entries[0]["S3"] == "2/3: 99.0 (34.0 to 100.0); 3 of 5 seeds"
     assert entries[0]["Z5"].startswith("1/1: 100.0")
-    assert entries[0]["S5_2"].startswith("0/2: 1.7; sign alone")
+    assert entries[0]["S5_2"] == "0/3: 1.7; sign alone; 1 diverged; 3 of 5 seeds"
+    assert entries[0]["A5_2"] == "0/1: –; 1 diverged; 1 of 5 seeds"
     assert entries[0]["parity"] == "–"
     assert "3/3 29 to 100 %" in solved.caption
     assert entries[1]["S3"] == "50.0 (30.0 to 95.0)"

@@ -32,7 +32,8 @@ NOT_RUN: dict[str, Any] = {"facecolor": "#eeeeee", "hatch": "////", "edgecolor":
 def draw_heatmap(frames: Sequence[Frame], options: Options) -> Figure:
     """Draw the median of each row and column as a color and a number, for the main measure and the last further one.
 
-    Numbers are those of the table; colors begin at chance. A number is bold if at least half of the runs are solved.
+    Numbers are those of the table; colors begin at chance. A number is bold if at least half of the runs are solved;
+    those that have diverged have no number, and are not.
     Rows are in the order of the columns that they solve.
 
     Raises:
@@ -45,8 +46,8 @@ def draw_heatmap(frames: Sequence[Frame], options: Options) -> Figure:
         runs = [frame.in_column(row, column) for column in frame.columns]
         values = [[values_of(frame, own, measure.name, column) for own, column in zip(runs, frame.columns, strict=True)]
                   for measure in measures]  # fmt: skip
-        solved = sum(2 * sweep.solved_count(own) >= len(own) > 0 for own in values[0])
-        if any(values[0]):
+        solved = sum(is_mostly_solved(sweep, *both) for both in zip(runs, values[0], strict=True))
+        if any(values[0]) or any(record.diverged for own in runs for record in own):
             total = sum(median(own) for of_measure in values for own in of_measure if own)
             found.append(((-solved, -total), row.name, runs, values))
     found.sort(key=lambda row: row[0])
@@ -65,12 +66,17 @@ def draw_heatmap(frames: Sequence[Frame], options: Options) -> Figure:
         for y, (_, _, runs, values) in enumerate(found):
             for x, own in enumerate(values[index]):
                 if not own:
-                    draw_cell(axes, x, y)
+                    draw_cell(axes, x, y, "nan" if any(record.diverged for record in runs[x]) else None)
                     continue
                 shade = shade_of(median(own), floor_of(runs[x], measure.name))
-                draw_cell(axes, x, y, f"{median(own):.0f}", shade, bold=2 * sweep.solved_count(own) >= len(own))
+                draw_cell(axes, x, y, f"{median(own):.0f}", shade, bold=is_mostly_solved(sweep, runs[x], own))
     figure.legend(handles=[Patch(label="not run", **NOT_RUN)], loc="outside lower right", fontsize=TINY)
     return figure
+
+
+def is_mostly_solved(sweep: Sweep, runs: Sequence[RunRecord], values: Sequence[float]) -> bool:
+    """Return whether at least half of the runs that have ended are solved, given the values that they have."""
+    return 2 * sweep.solved_count(values) >= sum(record.ended for record in runs) > 0
 
 
 def values_of(frame: Frame, runs: Sequence[RunRecord], measure: str, column: str) -> list[float]:

@@ -38,14 +38,16 @@ def solved_tables(frame: Frame) -> list[Table]:
 
     def solved(column: str, row: Row) -> Entry:
         entry = cells.spread(values(main.name, column, row), partial(_number, main))
-        if not entry.values:
+        ended = [record for record, _ in entry.runs if record.ended]
+        if not ended:
             return entry
-        levels = sweep.levels.get(sweep.head(column), {})
+        levels = sweep.levels.get(sweep.head(column), {}) if entry.values else {}
         notes = tuple(name for level, name in levels.items() if abs(median(entry.values) - level) <= NEAR)
-        done = [record for record, value in entry.runs if value is not None]
-        text = f"{sweep.solved_count(entry.values)}/{len(entry.values)}: {entry.text}"
-        if absent := cells.absent_seeds(done, sweep.axes["seed"]):
-            notes = (*notes, f"{len(done)} of {len(done) + len(absent)} seeds")
+        text = f"{sweep.solved_count(entry.values)}/{len(ended)}: {entry.text}"
+        if diverged := len(ended) - len(entry.values):  # without a value, and not solved
+            notes = (*notes, f"{diverged} diverged")
+        if absent := cells.absent_seeds(ended, sweep.axes["seed"]):
+            notes = (*notes, f"{len(ended)} of {len(ended) + len(absent)} seeds")
         return Entry(text, notes, runs=entry.runs, mean=entry.mean, is_partial=bool(absent))
 
     def longest(column: str, row: Row) -> Entry:
