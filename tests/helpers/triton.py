@@ -1,6 +1,6 @@
-"""Triton's interpreter, which runs kernels on the CPU where there is no GPU."""
+"""Triton's interpreter, which runs kernels on the CPU where there is no GPU, and what tests of kernels share."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ pytest.importorskip("triton", reason="the kernels need triton")
 
 import numpy as np
 import triton
+from torch import Tensor
 from triton.runtime import interpreter
 
 from gyral.ops.operator import Operator, load_or_reason
@@ -19,6 +20,7 @@ from tests.helpers.memory import poison
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
+MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
 
 
 def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
@@ -105,3 +107,79 @@ def kernels_of(*operators: Operator) -> Iterator[None]:
         poison(patch)
         yield
     load_or_reason.cache_clear()
+
+
+class KernelCase:
+    """Arguments of an operator, whose kernels are compared with its naive function in float64.
+
+    Args:
+        tensors: The arguments that have a gradient; values of float32 are taken.
+        others: The other arguments, without `lengths` and `starts`.
+        steps, batch: T and B.
+        masks: Which of `lengths` (B,) and `starts` (T, B) are drawn: a key of `MASKS`.
+
+    Attributes:
+        operator: The operator; set by a subclass, as the next two.
+        tolerance: The largest error of a result or a gradient, relative to its norm.
+        names: The names of the results; those after them are not compared.
+    """
+
+    operator: Operator
+    tolerance: float
+    names: Sequence[str] = ("outputs", "final")
+
+    def __init__(
+        self, tensors: dict[str, Tensor], others: dict[str, Any], steps: int, batch: int, masks: str = "none"
+    ) -> None:
+        self.steps, self.tensors = steps, {name: tensor.float().double() for name, tensor in tensors.items()}
+        has_lengths, has_starts = MASKS[masks]
+        lengths = torch.randint(1, steps + 1, (batch,), device=DEVICE) if has_lengths else None
+        starts = (torch.rand(steps, batch) < 0.3).to(DEVICE) if has_starts else None
+        self.others = {**others, "lengths": lengths, "starts": starts}
+
+    @property
+    def beyond(self) -> Tensor:
+        """Where a row has ended, (T, B)."""
+        return torch.arange(self.steps).unsqueeze(1) >= self.others["lengths"].cpu()
+
+    def cotangent(self, result: Tensor) -> Tensor:
+        """Return what the gradient of a result is multiplied by."""
+        return torch.arange(result.numel(), device=DEVICE, dtype=result.dtype).sin().view_as(result)
+
+    def arguments(self) -> Any:
+        """Return the arguments of the kernels."""
+        given = self.others | self.tensors
+        return self.operator.Arguments(**{name: moved(each, torch.float32) for name, each in given.items()})
+
+    def results(self, run: Callable[..., Any], dtype: torch.dtype) -> dict[str, Tensor]:
+        """Return the results and the gradients of a function in a dtype, as tensors of float64."""
+        leaves = {name: each.to(DEVICE, dtype, copy=True).requires_grad_() for name, each in self.tensors.items()}
+        values = run(**{name: moved(each, dtype) for name, each in self.others.items()} | leaves)
+        values = [values] if isinstance(values, Tensor) else [each for each in values if each is not None]
+        values = values[: len(self.names)]
+        by = [self.cotangent(each.detach()) for each in values]
+        gradients = torch.autograd.grad(values, list(leaves.values()), by, materialize_grads=True)
+        found = dict(zip((*self.names[: len(values)], *leaves), (*values, *gradients), strict=True))
+        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
+
+    def by_kernels(self) -> dict[str, Tensor]:
+        return self.results(self.operator, torch.float32)
+
+    def in_float64(self) -> dict[str, Tensor]:
+        return self.results(self.operator.naive, torch.float64)
+
+    def check(self) -> dict[str, Tensor]:
+        """Compare the kernels with the naive function; return their results."""
+        found, expected = self.by_kernels(), self.in_float64()
+        for name, tensor in expected.items():
+            error, size = (found[name] - tensor).norm().item(), tensor.norm().item()
+            assert error <= self.tolerance * size, f"{name}: {error / size:.1e}"
+        return found
+
+
+def moved(value: Any, dtype: torch.dtype) -> Any:
+    """Return a value on the device, and in a dtype if it is a tensor of floating-point numbers."""
+    if not isinstance(value, Tensor):
+        return value
+    value = value.to(dtype) if value.is_floating_point() else value
+    return value.to(DEVICE) if value.dim() else value  # single numbers stay

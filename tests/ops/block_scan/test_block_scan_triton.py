@@ -8,20 +8,18 @@ import torch
 
 pytest.importorskip("triton", reason="the kernels need triton")
 
-from torch import Tensor
 
 from gyral.cells.slice import SLiCECell
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.block_scan import block_scan
 from gyral.ops.block_scan.triton import kernels, launch
 from gyral.ops.operator import KernelUnavailableError
-from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of
 
 TOLERANCE = 1e-5 if ON_GPU else 2e-6
 # T, B, N, b: a single number, one step, whole blocks, a block that is not full, blocks of one unit, one block, and
 # a block with more places than units
 SIZES = [(1, 1, 1, 1), (1, 2, 4, 2), (11, 2, 6, 2), (7, 2, 7, 4), (5, 1, 5, 1), (6, 2, 5, 5), (4, 1, 3, 8)]
-MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
 NAMES = ("change", "values", "h0")
 
 
@@ -33,39 +31,16 @@ def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-class Case:
+class Case(KernelCase):
     """Arguments: tensors with a gradient, in float64 with values of float32, and others."""
 
+    operator, tolerance = block_scan, TOLERANCE
+
     def __init__(self, steps: int, batch: int, size: int, block: int, *, masks: str = "none") -> None:
-        has_lengths, has_starts = MASKS[masks]
-        shapes = (steps, batch, size, block), (steps if has_starts else 1, batch, size), (batch, size)
-        self.tensors = {name: torch.randn(shape).double() for name, shape in zip(NAMES, shapes, strict=True)}
-        self.tensors["change"] /= 2
-        self.others = {"fresh": (torch.arange(batch) % 2).to(DEVICE)}
-        if has_lengths:
-            self.others["lengths"] = torch.randint(1, steps + 1, (batch,), device=DEVICE)
-        if has_starts:
-            self.others["starts"] = (torch.rand(steps, batch) < 0.3).to(DEVICE)
-
-    def results(self, run: Any, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Return the results and the gradients, in float64."""
-        leaves = {name: each.to(DEVICE, dtype).requires_grad_() for name, each in self.tensors.items()}
-        values = run(**leaves, **self.others)
-        by = [torch.sin(torch.arange(value.numel(), device=DEVICE, dtype=dtype)).view_as(value) for value in values]
-        gradients = torch.autograd.grad(values, list(leaves.values()), by)
-        found = dict(zip(("outputs", "final", *leaves), (*values, *gradients), strict=True))
-        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
-
-    def by_kernels(self) -> dict[str, Tensor]:
-        return self.results(block_scan, torch.float32)
-
-    def check(self) -> dict[str, Tensor]:
-        """Compare the kernels with plain torch; return their results."""
-        found, expected = self.by_kernels(), self.results(block_scan.naive, torch.float64)
-        for name, tensor in expected.items():
-            error, size = (found[name] - tensor).norm().item(), tensor.norm().item()
-            assert error <= TOLERANCE * size, f"{name}: {error / size:.1e}"
-        return found
+        shapes = (steps, batch, size, block), (steps if MASKS[masks][1] else 1, batch, size), (batch, size)
+        tensors = {name: torch.randn(shape) for name, shape in zip(NAMES, shapes, strict=True)}
+        tensors["change"] /= 2
+        super().__init__(tensors, {"fresh": torch.arange(batch) % 2}, steps, batch, masks)
 
 
 @pytest.mark.named("*(1, 2*lengths*", "*(11, *both*", "*(7, *both*", "*(6, *none*", "*(4, *starts*")
@@ -75,7 +50,7 @@ def test_kernels_equal_plain_torch(sizes: tuple[int, ...], masks: str) -> None:
     case = Case(*sizes, masks=masks)
     found = case.check()
     if MASKS[masks][0]:
-        beyond = torch.arange(sizes[0]).unsqueeze(1) >= case.others["lengths"].cpu()
+        beyond = case.beyond
         assert not any(found[name][beyond].any() for name in ("outputs", "change"))
         assert not MASKS[masks][1] or not found["values"][beyond].any()
 
@@ -111,8 +86,7 @@ def test_no_rows() -> None:
 
 def test_each_result_may_be_differentiated_alone() -> None:
     case = Case(3, 2, 3, 2)
-    tensors = {name: each.float().to(DEVICE) for name, each in case.tensors.items()}
-    given = block_scan.Arguments(**case.others, **tensors)
+    given = case.arguments()
     results, _ = launch.forward(given)
     for index in range(2):
         gradients = [each.cos() if place == index else None for place, each in enumerate(results)]

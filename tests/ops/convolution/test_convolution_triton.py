@@ -8,7 +8,6 @@ import torch
 
 pytest.importorskip("triton", reason="the kernels need triton")
 
-from torch import Tensor
 
 from gyral.cells.dynamic_conv import DynamicConvCell
 from gyral.cells.light_conv import LightConvCell
@@ -16,7 +15,7 @@ from gyral.nn.recurrent import Recurrent
 from gyral.ops.convolution import convolution
 from gyral.ops.convolution.triton import kernels, launch
 from gyral.ops.operator import KernelUnavailableError
-from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of
 
 TOLERANCE = 1e-5 if ON_GPU else 2e-6  # a GPU's exponential and division are not rounded correctly
 # T, B, N, H, K: a single number, fewer steps than a window, heads of several sizes, several tiles, one head, and as
@@ -30,7 +29,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "centered": {"dynamic": True, "dropped": True, "centered": True},
     "centered constant": {"dynamic": False, "centered": True},
 }
-MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +41,11 @@ def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-class Case:
+class Case(KernelCase):
     """Arguments: tensors with a gradient, in float64 with values of float32, and others."""
+
+    operator, tolerance = convolution, TOLERANCE
+    names = ("outputs",)
 
     def __init__(
         self,
@@ -62,44 +63,14 @@ class Case:
         masks: str = "none",
     ) -> None:
         shape = (steps, batch, heads, kernel) if dynamic else (heads, kernel)
-        past = kernel - 1 if past is None else past
-        self.tensors = {
-            "values": torch.randn(steps, batch, channels).double(),
-            "weights": 2 * torch.randn(shape).double(),
-        }
-        self.others: dict[str, Any] = {"history": None, "softmax": softmax, "mask": None}
+        tensors = {"values": torch.randn(steps, batch, channels), "weights": 2 * torch.randn(shape)}
+        others: dict[str, Any] = {"history": None, "softmax": softmax}
         if centered:
-            self.others["back"] = kernel // 2
+            others["back"] = kernel // 2
         else:
-            self.tensors["history"] = torch.randn(batch, past, channels).double()
-        self.dropped = (2 * (torch.rand(shape) < 0.5).double()) if dropped else None
-        has_lengths, has_starts = MASKS[masks]
-        if has_lengths:
-            self.others["lengths"] = torch.randint(1, steps + 1, (batch,), device=DEVICE)
-        if has_starts:
-            self.others["starts"] = (torch.rand(steps, batch) < 0.3).to(DEVICE)
-
-    def results(self, run: Any, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Return the outputs and the gradients, in float64."""
-        leaves = {name: each.to(DEVICE, dtype).requires_grad_() for name, each in self.tensors.items()}
-        mask = None if self.dropped is None else self.dropped.to(DEVICE, dtype)
-        outputs = run(**self.others | {"mask": mask} | leaves)
-        by = torch.sin(torch.arange(outputs.numel(), device=DEVICE, dtype=dtype)).view_as(outputs)
-        gradients = torch.autograd.grad(outputs, list(leaves.values()), by, materialize_grads=True)
-        found = {"outputs": outputs} | dict(zip(leaves, gradients, strict=True))
-        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
-
-    def by_kernels(self) -> dict[str, Tensor]:
-        return self.results(convolution, torch.float32)
-
-    def check(self) -> dict[str, Tensor]:
-        """Compare the kernels with plain torch; return their results."""
-        found, expected = self.by_kernels(), self.results(convolution.naive, torch.float64)
-        for name, tensor in expected.items():
-            # a softmax of one weight has no gradient
-            error, size = (found[name] - tensor).norm().item(), max(tensor.norm().item(), 1e-1)
-            assert error <= TOLERANCE * size, f"{name}: {error / size:.1e}"
-        return found
+            tensors["history"] = torch.randn(batch, kernel - 1 if past is None else past, channels)
+        others["mask"] = 2 * (torch.rand(shape) < 0.5).double() if dropped else None
+        super().__init__(tensors, others, steps, batch, masks)
 
 
 @pytest.mark.named("*(3, *softmax*lengths*", "*(20, *masked*both*", "*(20, *-constant*both*", "*(7, *d-starts*")
@@ -110,7 +81,7 @@ def test_kernels_equal_plain_torch(sizes: tuple[int, ...], kind: str, masks: str
     case = Case(*sizes, masks=masks, **KINDS[kind])
     found = case.check()
     if MASKS[masks][0]:
-        beyond = torch.arange(sizes[0]).unsqueeze(1) >= case.others["lengths"].cpu()
+        beyond = case.beyond
         assert not found["outputs"][beyond].any()
         assert not found["values"][beyond].any()
 

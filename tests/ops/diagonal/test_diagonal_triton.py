@@ -30,7 +30,7 @@ from gyral.ops.diagonal.triton import launch, layer, layer_kernels, parameters
 from gyral.ops.min_gated import blend, min_gated, rg_lru
 from gyral.ops.operator import KernelUnavailableError, Operator
 from gyral.ops.rum.naive import ACTIVATIONS
-from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of
 
 OPERATORS = (diagonal_scan, state_space, min_gated, rg_lru, blend)
 TOLERANCE = 1e-5 if ON_GPU else 2e-6  # a GPU's exponential and division are not rounded correctly
@@ -39,7 +39,6 @@ KINDS = (*SCANS, *STATE_SPACES)
 SIZES = [(1, 1, 1), (7, 3, 5), (40, 2, 5), (100, 2, 50)]  # T, B, N
 STEPS = source.BLOCK_STEPS
 PRODUCTS = ("rg_lru", *STATE_SPACES)  # the kinds whose kernels are around products of matrices
-MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
 
 
 @pytest.fixture(autouse=True)
@@ -55,84 +54,44 @@ def set_steps_of_a_tile(monkeypatch: pytest.MonkeyPatch, steps: Any) -> None:
         monkeypatch.setattr(module, "BLOCK_STEPS", steps)
 
 
-class Case:
-    """An operator with arguments: tensors with a gradient, in float64 with values of float32, and others."""
+class Case(KernelCase):
+    """An operator with arguments: those of a kind."""
+
+    tolerance = TOLERANCE
 
     def __init__(self, kind: str, steps: int, batch: int, size: int, masks: str = "none") -> None:
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(shape).double()
-
-        self.name = f"{kind} {steps}×{batch}×{size} {masks}"
-        self.others: dict[str, Any] = {}
-        states = size + 2
+        normal, sequence, states = torch.randn, (steps, batch), size + 2
         width = 2 * states if kind in STATE_SPACES else 2 * size if "complex" in kind else size
-        sequence = steps, batch
-        self.tensors = {"h0": normal(batch, width)}
+        tensors, others = {"h0": normal(batch, width)}, dict[str, Any]()
         if kind in ("min_gru", "min_lstm"):
             self.operator: Operator = min_gated
-            self.tensors["projected"] = 2 * normal(*sequence, (2 if kind == "min_gru" else 3) * size)
+            tensors["projected"] = 2 * normal(*sequence, (2 if kind == "min_gru" else 3) * size)
         elif kind == "rg_lru":
             self.operator = rg_lru
             heads = min(size, 2)  # with 5 units, the last head is not full
             block = -(-size // heads)
-            self.tensors |= {"inputs": normal(*sequence, size), "weight": normal(2, heads, block, block) / block**0.5}
-            self.tensors |= {"bias": normal(2, size), "decay": 3 * normal(size) - 5}
-            self.others["fresh"] = torch.arange(batch) % 2
+            tensors |= {"inputs": normal(*sequence, size), "weight": normal(2, heads, block, block) / block**0.5}
+            tensors |= {"bias": normal(2, size), "decay": 3 * normal(size) - 5}
+            others["fresh"] = torch.arange(batch) % 2
         elif kind in STATE_SPACES:
             self.operator = state_space
             outputs = 2 * size if size < 50 else size
-            self.tensors["inputs"] = normal(*sequence, outputs)
-            self.tensors |= {"drive": normal(2, states, outputs), "readout": normal(2, outputs, states)}
-            self.tensors |= {"skip": normal(outputs), "rate": normal(states), "frequency": normal(states)}
-            self.tensors["scale"] = normal(states) - 2
+            tensors["inputs"] = normal(*sequence, outputs)
+            tensors |= {"drive": normal(2, states, outputs), "readout": normal(2, outputs, states)}
+            tensors |= {"skip": normal(outputs), "rate": normal(states), "frequency": normal(states)}
+            tensors["scale"] = normal(states) - 2
             if kind != "lru":
-                self.tensors["rate"] = -self.tensors["rate"].abs() - 0.3
-            self.others |= {"kind": kind, "gain": 1.0 if kind == "lru" else 2.0}
+                tensors["rate"] = -tensors["rate"].abs() - 0.3
+            others |= {"kind": kind, "gain": 1.0 if kind == "lru" else 2.0}
         elif kind == "blend":
             self.operator = blend
-            self.tensors |= {"inputs": normal(*sequence, size), "gate": 2 * normal(*sequence, size)}
-            self.others["activation"] = [*ACTIVATIONS][(steps + batch) % len(ACTIVATIONS)]
+            tensors |= {"inputs": normal(*sequence, size), "gate": 2 * normal(*sequence, size)}
+            others["activation"] = [*ACTIVATIONS][(steps + batch) % len(ACTIVATIONS)]
         else:
-            self.operator, self.others["is_complex"] = diagonal_scan, "complex" in kind
+            self.operator, others["is_complex"] = diagonal_scan, "complex" in kind
             decay = torch.rand(*(() if "constant" in kind else sequence), width) - 0.5
-            self.tensors |= {"values": normal(*sequence, width), "decay": 1.4 * decay.double()}
-        self.tensors = {name: tensor.float().double() for name, tensor in self.tensors.items()}
-        has_lengths, has_starts = MASKS[masks]
-        if has_lengths:
-            self.others["lengths"] = torch.randint(1, steps + 1, (batch,))
-        if has_starts:
-            self.others["starts"] = torch.rand(steps, batch) < 0.2
-
-    @property
-    def beyond(self) -> Tensor:
-        """Where a row has ended, (T, B)."""
-        steps = len(next(tensor for name, tensor in self.tensors.items() if name in ("values", "inputs", "projected")))
-        return torch.arange(steps).unsqueeze(1) >= self.others["lengths"]
-
-    def results(self, run: Any, dtype: torch.dtype, device: str = "cpu") -> dict[str, Tensor]:
-        """Return results and gradients, in float64."""
-        leaves = {name: each.to(device, dtype).requires_grad_() for name, each in self.tensors.items()}
-        others = {name: each.to(device) if isinstance(each, Tensor) else each for name, each in self.others.items()}
-        values = run(**leaves, **others)[:2]  # of RG-LRU, a third one has no gradient
-        generator = torch.Generator().manual_seed(5)
-        by = [torch.randn(value.shape, generator=generator).to(value) for value in values]
-        gradients = torch.autograd.grad(values, list(leaves.values()), by)
-        found = {"outputs": values[0], "final": values[1]} | dict(zip(leaves, gradients, strict=True))
-        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
-
-    def by_kernels(self) -> dict[str, Tensor]:
-        return self.results(self.operator, torch.float32, DEVICE)
-
-    def by_torch(self, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
-        return self.results(self.operator.naive, dtype)
-
-    def check(self) -> dict[str, Tensor]:
-        """Compare the kernels with plain torch; return their results."""
-        found, expected = self.by_kernels(), self.by_torch()
-        for name, tensor in expected.items():
-            error = (found[name] - tensor).norm().item()
-            assert error <= TOLERANCE * tensor.norm().item(), f"{name}: {error / tensor.norm().item():.1e}: {self.name}"
-        return found
+            tensors |= {"values": normal(*sequence, width), "decay": 1.4 * decay}
+        super().__init__(tensors, others, steps, batch, masks)
 
 
 ALL = [" ".join((*map(str, sizes), masks)) for sizes in SIZES for masks in MASKS]
@@ -162,7 +121,7 @@ def test_activations(activation: str) -> None:
 def test_products_in_bfloat16() -> None:
     for kind in ("rg_lru", "zoh"):
         case = Case(kind, 4, 2, 5, "both")
-        expected = case.by_torch()
+        expected = case.in_float64()
         case.others["product_dtype"] = torch.bfloat16
         for name, tensor in case.by_kernels().items():
             error = (tensor - expected[name]).norm() / expected[name].norm().clamp(min=1e-9)
@@ -201,7 +160,7 @@ def test_saturated_gates_are_exact() -> None:
             case.tensors["gate"] = values.flatten(2)
         else:
             case.tensors["projected"][..., 3:] = values.flatten(2)
-        found, expected = case.by_kernels(), case.by_torch()
+        found, expected = case.by_kernels(), case.in_float64()
         for name, tensor in expected.items():
             torch.testing.assert_close(found[name], tensor, rtol=5e-7, atol=0)
             assert torch.equal(found[name] == 0, tensor == 0), (kind, name)
@@ -244,18 +203,12 @@ def test_nothing_beyond_the_lengths_matters() -> None:
         assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
-def arguments(case: Case, **changed: Any) -> Any:
-    tensors = {name: tensor.float().to(DEVICE) for name, tensor in case.tensors.items()}
-    others = {name: each.to(DEVICE) if isinstance(each, Tensor) else each for name, each in case.others.items()}
-    return case.operator.Arguments(**{**tensors, **others, **changed})
-
-
 def test_no_steps_and_no_rows() -> None:
     for kind in (*SCANS, "lru"):
         empty = Case(kind, 3, 0, 2)
         assert all(tensor.sum() == 0 for tensor in empty.by_kernels().values())
         case = Case(kind, 1, 2, 3)
-        given, module = arguments(case), module_of(case)
+        given, module = case.arguments(), module_of(case)
         cut = {
             name: value[:0]
             for name, value in given._asdict().items()
@@ -278,7 +231,7 @@ def module_of(case: Case) -> Any:
 def test_each_result_may_be_differentiated_alone() -> None:
     for kind in ("complex constant", "min_gru", "lru"):
         case = Case(kind, 5, 2, 3)
-        given, module = arguments(case), module_of(case)
+        given, module = case.arguments(), module_of(case)
         for index in (0, 1):
             gradients: list[Tensor | None] = [None, None]
             results, saved = module.forward(given)
@@ -292,7 +245,7 @@ def test_each_result_may_be_differentiated_alone() -> None:
 
 def test_two_pieces_equal_the_whole_and_second_derivatives_those_of_plain_torch() -> None:
     case = Case("complex decay", 7, 2, 3)
-    given = arguments(case)
+    given = case.arguments()
     outputs, final = diagonal_scan(**given._asdict())
     first = diagonal_scan(given.values[:4], given.decay[:4], given.h0, None, None, True)
     second = diagonal_scan(given.values[4:], given.decay[4:], first[1], None, None, True)
@@ -319,7 +272,7 @@ def test_launches_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "launch", counted)
     for kind in ("complex decay", "min_lstm", "rg_lru", "lru"):
         case = Case(kind, 9, 3, 5)
-        given = arguments(case)
+        given = case.arguments()
         leaves = {
             name: each.requires_grad_() if isinstance(each, Tensor) and each.is_floating_point() else each
             for name, each in given._asdict().items()

@@ -12,16 +12,15 @@ pytest.importorskip("triton", reason="the kernels need triton")
 from torch import Tensor
 
 import gyral
-from gyral.ops.gated import OPERATOR, gated
+from gyral.ops.gated import OPERATOR
 from gyral.ops.gated.triton import launch
 from gyral.ops.gated.triton.config import config_of
 from gyral.ops.operator import KernelUnavailableError
-from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of
 from tests.ops.gated.test_gated import ALL_KINDS, drawn
 
 TOLERANCE = 2e-5 if ON_GPU else 2e-6
 RESULTS = ("outputs", "final hidden", "final cell state")
-MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
 # whether there are zoneout, a cell state of `starts`, dropout, and two biases
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {"keep": "none", "keep_cell_state": "none", "drop": False, "fresh": False, "bias_hh": False},
@@ -37,54 +36,19 @@ def triton_kernels() -> Iterator[None]:
         yield
 
 
-class Case:
+class Case(KernelCase):
     """Arguments, in float64 with values of float32: T, B, X, N."""
 
+    operator, tolerance = OPERATOR, TOLERANCE
+    names = RESULTS
+
     def __init__(self, *sizes: int, kind: str, masks: str = "none", **options: Any) -> None:
-        steps, batch, *_ = sizes
-        drawn_tensors, self.others = drawn(*sizes, kind=kind, **options)
-        has_lengths, has_starts = MASKS[masks]
-        if not has_starts:
-            drawn_tensors["fresh"] = None
-        self.tensors = {name: each.float().double() for name, each in drawn_tensors.items() if each is not None}
-        lengths = torch.randint(1, steps + 1, (batch,), device=DEVICE) if has_lengths else None
-        starts = (torch.rand(steps, batch) < 0.3).to(DEVICE) if has_starts else None
-        absent = {name: None for name in ("b", "extra") if name not in self.tensors}
-        self.others |= {"lengths": lengths, "starts": starts, **absent}
-
-    def results(self, dtype: torch.dtype, run: Any = gated) -> dict[str, Tensor]:
-        """Return results and gradients, in float64."""
-        leaves = {name: each.to(DEVICE, dtype, copy=True).requires_grad_() for name, each in self.tensors.items()}
-        others = {name: moved(each, dtype) for name, each in self.others.items()}
-        values = [each for each in run(**leaves, **others) if each is not None]
-        by = [torch.arange(each.numel(), device=DEVICE, dtype=dtype).sin().view_as(each) for each in values]
-        gradients = torch.autograd.grad(values, list(leaves.values()), by)
-        found = dict(zip((*RESULTS[: len(values)], *leaves), (*values, *gradients), strict=True))
-        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
-
-    def by_kernels(self) -> dict[str, Tensor]:
-        return self.results(torch.float32)
-
-    def in_float64(self) -> dict[str, Tensor]:
-        absent = dict.fromkeys(("c0", "fresh", "b_hh"), None)
-        return self.results(torch.float64, lambda **given: OPERATOR.naive(**absent | given))
-
-    def check(self) -> dict[str, Tensor]:
-        """Compare the kernels with plain torch; return their results."""
-        found, expected = self.by_kernels(), self.in_float64()
-        for name, tensor in expected.items():
-            error = (found[name] - tensor).norm().item()
-            assert error <= TOLERANCE * tensor.norm().item(), f"{name}: {error / tensor.norm().item():.1e}"
-        return found
-
-
-def moved(value: Any, dtype: torch.dtype) -> Any:
-    """Return a value on the device, in a dtype if it is a tensor of floating-point numbers."""
-    if not isinstance(value, Tensor):
-        return value
-    if value.dim() == 0:
-        return value.to(dtype)
-    return value.to(DEVICE, dtype if value.is_floating_point() else value.dtype)
+        given, others = drawn(*sizes, kind=kind, **options)
+        if not MASKS[masks][1]:
+            given["fresh"] = None
+        tensors = {name: tensor for name, tensor in given.items() if tensor is not None}
+        absent = {name: None for name in ("b", "b_hh", "extra", "c0", "fresh") if name not in tensors}
+        super().__init__(tensors, others | absent, *sizes[:2], masks)
 
 
 @pytest.mark.named("plain-none-*", "masks-both-*")
@@ -95,7 +59,7 @@ def test_kernels_equal_plain_torch(options: str, masks: str, kind: str) -> None:
     case = Case(3, 2, 2, 5, kind=kind, masks=masks, **OPTIONS[options])
     found = case.check()
     if MASKS[masks][0]:
-        beyond = torch.arange(3).unsqueeze(1) >= case.others["lengths"].cpu()
+        beyond = case.beyond
         assert not found["outputs"][beyond].any()
         assert not found["x"][beyond].any()
 
@@ -154,9 +118,7 @@ def test_what_is_no_number_stays_in_its_row_and_ends_at_a_reset() -> None:
 
 def test_results_without_a_gradient_have_that_of_zeros() -> None:
     case = Case(2, 1, 2, 2, kind="lstm", masks="starts", keep="none", keep_cell_state="none", bias_hh=False)
-    tensors = {name: each.float().to(DEVICE) for name, each in case.tensors.items()}
-    others = {name: moved(each, torch.float32) for name, each in case.others.items()}
-    given = OPERATOR.Arguments(**others | tensors)
+    given = case.arguments()
     needs = dict.fromkeys(given._fields, True)
     for index in range(3):
         results, saved = launch.forward(given)

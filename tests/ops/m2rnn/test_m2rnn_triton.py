@@ -16,12 +16,11 @@ from gyral.cells.m2rnn import M2RNNCell
 from gyral.ops.m2rnn import LARGEST_VALUE, m2rnn
 from gyral.ops.m2rnn.triton import launch
 from gyral.ops.operator import KernelUnavailableError
-from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of
 from tests.ops.m2rnn.test_m2rnn import drawn
 
 TOLERANCE = 2e-5 if ON_GPU else 2e-6
 RESULTS = ("outputs", "final memory")
-MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
 
 
 @pytest.fixture(autouse=True)
@@ -34,37 +33,14 @@ def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     launch._config_of.cache_clear()
 
 
-class Case:
+class Case(KernelCase):
     """Arguments, in float64 with values of float32: T, B, G, H, K, V."""
 
+    operator, tolerance = m2rnn, TOLERANCE
+    names = RESULTS
+
     def __init__(self, *sizes: int, clip: float | None = None, masks: str = "none") -> None:
-        steps, batch, *_ = sizes
-        tensors, others = drawn(*sizes, clip)  # type: ignore[call-arg]
-        self.tensors = {name: each.float().double() for name, each in tensors.items()}
-        has_lengths, has_starts = MASKS[masks]
-        lengths = torch.randint(1, steps + 1, (batch,), device=DEVICE) if has_lengths else None
-        starts = (torch.rand(steps, batch) < 0.3).to(DEVICE) if has_starts else None
-        self.others: dict[str, Any] = {**others, "lengths": lengths, "starts": starts}
-
-    def results(self, run: Any, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Return results and gradients, in float64."""
-        leaves = {name: each.to(DEVICE, dtype, copy=True).requires_grad_() for name, each in self.tensors.items()}
-        values = run(**leaves, **self.others)
-        by = [torch.arange(each.numel(), device=DEVICE, dtype=dtype).sin().view_as(each) for each in values]
-        gradients = torch.autograd.grad(values, list(leaves.values()), by)
-        found = dict(zip((*RESULTS, *leaves), (*values, *gradients), strict=True))
-        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
-
-    def by_kernels(self) -> dict[str, Tensor]:
-        return self.results(m2rnn, torch.float32)
-
-    def check(self) -> dict[str, Tensor]:
-        """Compare the kernels with plain torch; return their results."""
-        found, expected = self.by_kernels(), self.results(m2rnn.naive, torch.float64)
-        for name, tensor in expected.items():
-            error = (found[name] - tensor).norm().item()
-            assert error <= TOLERANCE * tensor.norm().item(), f"{name}: {error / tensor.norm().item():.1e}"
-        return found
+        super().__init__(*drawn(*sizes, clip), *sizes[:2], masks)  # type: ignore[call-arg]
 
 
 @pytest.mark.named("*(1, *none*None", "*(3, *both*0.5", "*(5, *starts*None", "*(4, *lengths*0.5")
@@ -78,7 +54,7 @@ def test_kernels_equal_plain_torch(sizes: tuple[int, ...], masks: str, clip: flo
     case = Case(*sizes, clip=clip, masks=masks)
     found = case.check()
     if MASKS[masks][0]:
-        beyond = torch.arange(sizes[0]).unsqueeze(1) >= case.others["lengths"].cpu()
+        beyond = case.beyond
         assert not any(found[name][beyond].any() for name in ("outputs", "q", "k", "v", "forget"))
 
 
@@ -107,7 +83,7 @@ def test_clipping_turns_no_nan_into_a_number() -> None:
 
 def test_results_without_a_gradient_have_that_of_zeros() -> None:
     case = Case(2, 1, 1, 1, 2, 3)
-    given = m2rnn.Arguments(**{name: each.float().to(DEVICE) for name, each in case.tensors.items()}, **case.others)
+    given = case.arguments()
     results, saved = launch.forward(given)
     for index in range(len(RESULTS)):
         gradients: list[Tensor | None] = [None] * len(results)

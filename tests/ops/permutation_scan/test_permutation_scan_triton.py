@@ -8,7 +8,6 @@ import torch
 
 pytest.importorskip("triton", reason="the kernels need triton")
 
-from torch import Tensor
 
 from gyral.cells.pd_ssm import PDSSMCell
 from gyral.nn.recurrent import Recurrent
@@ -16,12 +15,11 @@ from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.permutation_scan import permutation_scan, supports
 from gyral.ops.permutation_scan.triton import launch, scan, scores
 from gyral.ops.polar import polar
-from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of
 
 TOLERANCE = 1e-5 if ON_GPU else 2e-6  # a GPU's exponential and division are not rounded correctly
 # T, B, N, K: a single number, one step, sizes that are powers of 2 and others, one matrix, one number
 SIZES = [(1, 1, 1, 1), (1, 2, 4, 2), (7, 2, 5, 3), (5, 2, 4, 4), (4, 1, 3, 1), (3, 2, 1, 2)]
-MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +31,10 @@ def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-class Case:
+class Case(KernelCase):
     """Arguments: tensors with a gradient, in float64 with values of float32, and others."""
+
+    operator, tolerance = permutation_scan, TOLERANCE
 
     def __init__(self, steps: int, batch: int, size: int, matrices: int, masks: str = "none") -> None:
         shapes = {
@@ -44,33 +44,7 @@ class Case:
             "values": (steps, batch, 2 * size),
             "h0": (batch, 2 * size),
         }
-        self.tensors = {name: torch.randn(shape).double() for name, shape in shapes.items()}
-        self.others: dict[str, Any] = {}
-        has_lengths, has_starts = MASKS[masks]
-        if has_lengths:
-            self.others["lengths"] = torch.randint(1, steps + 1, (batch,), device=DEVICE)
-        if has_starts:
-            self.others["starts"] = (torch.rand(steps, batch) < 0.3).to(DEVICE)
-
-    def results(self, run: Any, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Return the results and the gradients, in float64."""
-        leaves = {name: each.to(DEVICE, dtype).requires_grad_() for name, each in self.tensors.items()}
-        values = run(**leaves, **self.others)
-        by = [torch.sin(torch.arange(value.numel(), device=DEVICE, dtype=dtype)).view_as(value) for value in values]
-        gradients = torch.autograd.grad(values, list(leaves.values()), by)
-        found = dict(zip(("outputs", "final", *leaves), (*values, *gradients), strict=True))
-        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
-
-    def by_kernels(self) -> dict[str, Tensor]:
-        return self.results(permutation_scan, torch.float32)
-
-    def check(self) -> dict[str, Tensor]:
-        """Compare the kernels with plain torch; return their results."""
-        found, expected = self.by_kernels(), self.results(permutation_scan.naive, torch.float64)
-        for name, tensor in expected.items():
-            error, size = (found[name] - tensor).norm().item(), tensor.norm().item()
-            assert error <= TOLERANCE * size, f"{name}: {error / size:.1e}"
-        return found
+        super().__init__({name: torch.randn(shape) for name, shape in shapes.items()}, {}, steps, batch, masks)
 
 
 @pytest.mark.named("*(1, 2*none*", "*(7, *both*", "*(5, *starts*", "*(4, *none*", "*(3, *lengths*")
@@ -80,7 +54,7 @@ def test_kernels_equal_plain_torch(sizes: tuple[int, ...], masks: str) -> None:
     case = Case(*sizes, masks)
     found = case.check()
     if MASKS[masks][0]:
-        beyond = torch.arange(sizes[0]).unsqueeze(1) >= case.others["lengths"].cpu()
+        beyond = case.beyond
         assert not any(found[name][beyond].any() for name in ("outputs", "selection", "decay", "values"))
 
 

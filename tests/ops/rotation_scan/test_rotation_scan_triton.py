@@ -9,16 +9,14 @@ import torch
 pytest.importorskip("triton", reason="the kernels need triton")
 
 import triton.language as tl
-from torch import Tensor
 
 from gyral.ops.diagonal.triton import kernels as scans
 from gyral.ops.rotation_scan import naive, rotation_scan
 from gyral.ops.rotation_scan.triton import kernels, launch
-from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+from tests.helpers.triton import MASKS, ON_GPU, KernelCase, kernels_of
 
 TOLERANCE = 2e-5 if ON_GPU else 3e-6
 RESULTS = ("outputs", "final memory", "final hidden")
-MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
 
 
 @pytest.fixture(autouse=True)
@@ -32,41 +30,19 @@ def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-class Case:
+class Case(KernelCase):
     """Arguments, in float64 with values of float32: T, B, N, H, d."""
+
+    operator, tolerance = rotation_scan, TOLERANCE
+    names = RESULTS
 
     def __init__(self, *sizes: int, double_angle: bool = True, activation: str = "tanh", masks: str = "none") -> None:
         steps, batch, size, heads, width = sizes
         parts = torch.randn(steps, batch, 4 * size)
         parts[steps // 2, :1] = 0  # the identity
         memory = torch.linalg.qr(torch.randn(batch, heads, width, width).double())[0]
-        self.tensors = {"parts": parts.double(), "memory": memory.float().double()}
-        self.tensors["h0"] = torch.randn(batch, size).double()
-        has_lengths, has_starts = MASKS[masks]
-        lengths = torch.randint(1, steps + 1, (batch,), device=DEVICE) if has_lengths else None
-        starts = (torch.rand(steps, batch) < 0.2).to(DEVICE) if has_starts else None
-        self.others: dict[str, Any] = {"lengths": lengths, "starts": starts}
-        self.others |= {"double_angle": double_angle, "activation": activation}
-
-    def results(self, run: Any, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Return results and gradients, in float64."""
-        leaves = {name: each.to(DEVICE, dtype, copy=True).requires_grad_() for name, each in self.tensors.items()}
-        values = run(**leaves, **self.others)
-        by = [torch.arange(each.numel(), device=DEVICE, dtype=dtype).sin().view_as(each) for each in values]
-        gradients = torch.autograd.grad(values, list(leaves.values()), by)
-        found = dict(zip((*RESULTS, *leaves), (*values, *gradients), strict=True))
-        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
-
-    def by_kernels(self) -> dict[str, Tensor]:
-        return self.results(rotation_scan, torch.float32)
-
-    def check(self) -> dict[str, Tensor]:
-        """Compare the kernels with plain torch; return their results."""
-        found, expected = self.by_kernels(), self.results(rotation_scan.naive, torch.float64)
-        for name, tensor in expected.items():
-            error = (found[name] - tensor).norm().item()
-            assert error <= TOLERANCE * tensor.norm().item(), f"{name}: {error / tensor.norm().item():.1e}"
-        return found
+        tensors = {"parts": parts, "memory": memory, "h0": torch.randn(batch, size)}
+        super().__init__(tensors, {"double_angle": double_angle, "activation": activation}, steps, batch, masks)
 
 
 @pytest.mark.named("*(1, *none*True*", "*(6, *starts*False*", "*(6, *both*True*", "*(5, *lengths*False*")

@@ -24,14 +24,13 @@ from gyral.ops.channel_scan import triton as channel_kernels
 from gyral.ops.selective_scan import selective_state_space
 from gyral.ops.selective_scan import triton as selective_kernels
 from gyral.ops.triton import states as tiles
-from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of
 
 OPERATORS = {"mamba": selective_state_space, "s4d": channel_state_space}
 MODULES = {"mamba": selective_kernels, "s4d": channel_kernels}
 TOLERANCE = 1e-5 if ON_GPU else 2e-6  # a GPU's exponential and division are not rounded correctly
 # T, B, N, S: one step, part of a chunk, several chunks and tiles of channels; on a GPU, more of them
 SIZES = [(1, 1, 1, 1), (7, 3, 5, 3), (40, 2, 5, 3), *([(300, 3, 50, 16), (70, 2, 9, 40)] if ON_GPU else [])]
-MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
 
 
 @pytest.fixture(autouse=True)
@@ -50,30 +49,24 @@ def use_small_tiles(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "SPAN", tl.constexpr(2))
 
 
-class Case:
-    """An operator with arguments: tensors with a gradient, in float64 with values of float32, and others."""
+class Case(KernelCase):
+    """An operator with arguments: those of mamba or of s4d."""
+
+    tolerance = TOLERANCE
 
     def __init__(self, kind: str, steps: int, batch: int, size: int, states: int, masks: str = "none") -> None:
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(shape).double()
-
         self.kind, self.operator, self.module = kind, OPERATORS[kind], MODULES[kind]
-        self.name, self.others = f"{kind} {steps}×{batch}×{size}×{states} {masks}", dict[str, Any]()
         sequence, of_states = (steps, batch, size), (size, states)
         if kind == "mamba":
-            self.tensors = {"u": normal(*sequence), "gate": normal(*sequence), "step": 2 * normal(*sequence)}
-            self.tensors |= {"matrices": normal(steps, batch, 2 * states), "rate": normal(*of_states)}
-            self.tensors |= {"bias": normal(size), "skip": normal(size), "h0": normal(batch, *of_states)}
+            tensors = {"u": torch.randn(sequence), "gate": torch.randn(sequence), "step": 2 * torch.randn(sequence)}
+            tensors |= {"matrices": torch.randn(steps, batch, 2 * states), "rate": torch.randn(of_states)}
+            tensors |= {"bias": torch.randn(size), "skip": torch.randn(size), "h0": torch.randn(batch, *of_states)}
         else:
-            self.tensors = {"inputs": normal(*sequence), "rate": normal(*of_states), "frequency": normal(*of_states)}
-            self.tensors |= {"scale": normal(size) - 2, "readout": normal(2, *of_states), "skip": normal(size)}
-            self.tensors["h0"] = normal(batch, 2 * size * states)
-        self.tensors = {name: tensor.float().double() for name, tensor in self.tensors.items()}
-        has_lengths, has_starts = MASKS[masks]
-        if has_lengths:
-            self.others["lengths"] = torch.randint(1, steps + 1, (batch,))
-        if has_starts:
-            self.others["starts"] = torch.rand(steps, batch) < 0.2
+            tensors = {name: torch.randn(of_states) for name in ("rate", "frequency")}
+            tensors |= {"inputs": torch.randn(sequence), "scale": torch.randn(size) - 2}
+            tensors |= {"readout": torch.randn(2, *of_states), "skip": torch.randn(size)}
+            tensors["h0"] = torch.randn(batch, 2 * size * states)
+        super().__init__(tensors, {}, steps, batch, masks)
 
     @property
     def sequences(self) -> dict[str, Tensor]:
@@ -81,40 +74,6 @@ class Case:
         return {
             name: self.tensors[name] for name in ("u", "gate", "step", "matrices", "inputs") if name in self.tensors
         }
-
-    @property
-    def beyond(self) -> Tensor:
-        """Where a row has ended, (T, B)."""
-        steps = len(next(iter(self.sequences.values())))
-        return torch.arange(steps).unsqueeze(1) >= self.others["lengths"]
-
-    def results(self, run: Any, dtype: torch.dtype, device: str = "cpu") -> dict[str, Tensor]:
-        """Return results and gradients, in float64."""
-        leaves = {name: each.to(device, dtype).requires_grad_() for name, each in self.tensors.items()}
-        others = {name: each.to(device) for name, each in self.others.items()}
-        values = run(**leaves, **others)
-        generator = torch.Generator().manual_seed(5)
-        by = [torch.randn(value.shape, generator=generator).to(value) for value in values]
-        gradients = torch.autograd.grad(values, list(leaves.values()), by)
-        found = {"outputs": values[0], "final": values[1]} | dict(zip(leaves, gradients, strict=True))
-        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
-
-    def by_kernels(self) -> dict[str, Tensor]:
-        return self.results(self.operator, torch.float32, DEVICE)
-
-    def check(self) -> dict[str, Tensor]:
-        """Compare the kernels with plain torch; return their results."""
-        found, expected = self.by_kernels(), self.results(self.operator.naive, torch.float64)
-        for name, tensor in expected.items():
-            error, size = (found[name] - tensor).norm().item(), tensor.norm().item()
-            assert error <= TOLERANCE * size, f"{name}: {error / size:.1e}: {self.name}"
-        return found
-
-    def arguments(self) -> Any:
-        """Return the arguments of the kernels."""
-        tensors = {name: tensor.float().to(DEVICE) for name, tensor in self.tensors.items()}
-        others = {name: each.to(DEVICE) for name, each in self.others.items()}
-        return self.operator.Arguments(**tensors, **others)
 
 
 ALL = [" ".join((*map(str, sizes), masks)) for sizes in SIZES for masks in MASKS]

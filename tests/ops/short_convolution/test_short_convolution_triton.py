@@ -14,12 +14,11 @@ from torch import Tensor
 from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.short_convolution import OPERATOR
 from gyral.ops.short_convolution.triton import kernels, launch
-from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of
 
 TOLERANCE = 1e-5 if ON_GPU else 2e-6  # a GPU's exponential and division are not rounded correctly
 # T, B, K and the sizes of the parts: a single number, fewer steps than a window, several tiles, a long window
 SIZES = [(1, 1, 4, 1), (2, 3, 4, 5, 3), (18, 2, 4, 3, 5, 2), (9, 2, 7, 4)]
-MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
 NAMES = ("values", "weight", "bias", "history")
 
 
@@ -37,44 +36,19 @@ def set_tiles(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
             monkeypatch.setattr(module, name, tl.constexpr(size))
 
 
-class Case:
+class Case(KernelCase):
     """Arguments: tensors with a gradient, in float64 with values of float32, and others."""
+
+    operator, tolerance = OPERATOR, TOLERANCE
 
     def __init__(self, steps: int, batch: int, kernel: int, *parts: int, masks: str = "none", bias: bool = True):
         channels = sum(parts)
         shapes = (steps, batch, channels), (channels, kernel), (channels,), (batch, kernel - 1, channels)
-        drawn = {name: torch.randn(shape).double() for name, shape in zip(NAMES, shapes, strict=True)}
-        self.tensors = {name: tensor for name, tensor in drawn.items() if bias or name != "bias"}
-        self.others: dict[str, Any] = {"bias": None, "lengths": None, "starts": None}
-        self.others |= {"first": parts[0], "second": (*parts, 0)[1]}
-        self.parts = len(parts)
-        has_lengths, has_starts = MASKS[masks]
-        if has_lengths:
-            self.others["lengths"] = torch.randint(1, steps + 1, (batch,), device=DEVICE)
-        if has_starts:
-            self.others["starts"] = (torch.rand(steps, batch) < 0.3).to(DEVICE)
-
-    def results(self, run: Any, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Return the parts and the gradients, in float64."""
-        leaves = {name: each.to(DEVICE, dtype).requires_grad_() for name, each in self.tensors.items()}
-        values = run(**self.others | leaves)[: self.parts]
-        by = [torch.sin(torch.arange(value.numel(), device=DEVICE, dtype=dtype)).view_as(value) for value in values]
-        gradients = torch.autograd.grad(values, list(leaves.values()), by)
-        found = {f"part {index}": value for index, value in enumerate(values)} | dict(
-            zip(leaves, gradients, strict=True)
-        )
-        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
-
-    def by_kernels(self) -> dict[str, Tensor]:
-        return self.results(OPERATOR, torch.float32)
-
-    def check(self) -> dict[str, Tensor]:
-        """Compare the kernels with plain torch; return their results."""
-        found, expected = self.by_kernels(), self.results(OPERATOR.naive, torch.float64)
-        for name, tensor in expected.items():
-            error = (found[name] - tensor).norm().item()
-            assert error <= TOLERANCE * tensor.norm().item(), f"{name}: {error / tensor.norm().item():.1e}"
-        return found
+        drawn = {name: torch.randn(shape) for name, shape in zip(NAMES, shapes, strict=True)}
+        tensors = {name: tensor for name, tensor in drawn.items() if bias or name != "bias"}
+        others = {"bias": None, "first": parts[0], "second": (*parts, 0)[1]}
+        super().__init__(tensors, others, steps, batch, masks)
+        self.names = [f"part {index}" for index in range(len(parts))]
 
 
 @pytest.mark.named("*(1, *lengths*", "*(2, *none*", "*(18, *starts*", "*(18, *both*", "*(9, *lengths*")
@@ -84,7 +58,7 @@ def test_kernels_equal_plain_torch(sizes: tuple[int, ...], masks: str) -> None:
     case = Case(*sizes, masks=masks, bias=masks in ("none", "both"))
     found = case.check()
     if MASKS[masks][0]:
-        beyond = torch.arange(sizes[0]).unsqueeze(1) >= case.others["lengths"].cpu()
+        beyond = case.beyond
         assert not any(found[name][beyond].any() for name in found if name.startswith("part") or name == "values")
 
 
@@ -120,7 +94,7 @@ def test_no_rows() -> None:
 
 def test_each_part_may_be_differentiated_alone() -> None:
     case = Case(5, 2, 4, 2, 3, 2)
-    given = OPERATOR.Arguments(**case.others | {name: each.float().to(DEVICE) for name, each in case.tensors.items()})
+    given = case.arguments()
     results, _ = launch.forward(given)
     for index in range(3):
         gradients: list[Tensor | None] = [None, None, None]

@@ -14,12 +14,11 @@ from gyral import SLSTM
 from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.slstm import naive, slstm
 from gyral.ops.slstm.triton import launch, steps
-from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of
 from tests.ops.slstm.test_slstm import drawn
 
 TOLERANCE = 2e-5 if ON_GPU else 2e-6
 RESULTS = ("outputs", *(f"final {name}" for name in naive.State._fields))
-MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
 
 
 @pytest.fixture(autouse=True)
@@ -43,36 +42,14 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(steps, "BLOCK", 8)
 
 
-class Case:
+class Case(KernelCase):
     """Arguments, in float64 with values of float32: T, B, H, d."""
 
+    operator, tolerance = slstm, TOLERANCE
+    names = RESULTS
+
     def __init__(self, *sizes: int, masks: str = "none") -> None:
-        length, batch, *_ = sizes
-        self.tensors = {name: each.float().double() for name, each in drawn(*sizes)[0].items()}
-        has_lengths, has_starts = MASKS[masks]
-        lengths = torch.randint(1, length + 1, (batch,), device=DEVICE) if has_lengths else None
-        starts = (torch.rand(length, batch) < 0.3).to(DEVICE) if has_starts else None
-        self.others: dict[str, Any] = {"lengths": lengths, "starts": starts}
-
-    def results(self, run: Any, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Return results and gradients, in float64."""
-        leaves = {name: each.to(DEVICE, dtype, copy=True).requires_grad_() for name, each in self.tensors.items()}
-        values = run(**leaves, **self.others)
-        by = [torch.arange(each.numel(), device=DEVICE, dtype=dtype).sin().view_as(each) for each in values]
-        gradients = torch.autograd.grad(values, list(leaves.values()), by)
-        found = dict(zip((*RESULTS, *leaves), (*values, *gradients), strict=True))
-        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
-
-    def by_kernels(self) -> dict[str, Tensor]:
-        return self.results(slstm, torch.float32)
-
-    def check(self) -> dict[str, Tensor]:
-        """Compare the kernels with plain torch; return their results."""
-        found, expected = self.by_kernels(), self.results(slstm.naive, torch.float64)
-        for name, tensor in expected.items():
-            error = (found[name] - tensor).norm().item()
-            assert error <= TOLERANCE * tensor.norm().item(), f"{name}: {error / tensor.norm().item():.1e}"
-        return found
+        super().__init__(drawn(*sizes)[0], {}, *sizes[:2], masks)
 
 
 @pytest.mark.named("res*-(1, *none*", "res*-(3, *both*", "half-(3, *starts*", "steps-(3, *both*", "steps-(5, *none*")
@@ -82,7 +59,7 @@ def test_kernels_equal_plain_torch(sizes: tuple[int, ...], masks: str, kind: Non
     case = Case(*sizes, masks=masks)
     found = case.check()
     if MASKS[masks][0]:
-        beyond = torch.arange(sizes[0]).unsqueeze(1) >= case.others["lengths"].cpu()
+        beyond = case.beyond
         assert not found["outputs"][beyond].any()
         assert not found["projected"][beyond].any()
 
@@ -131,7 +108,7 @@ def test_exponential_gates_do_not_overflow() -> None:
 def test_results_without_a_gradient_have_that_of_zeros(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "ON_CHIP", largest)
     case = Case(2, 1, 1, 2)
-    given = slstm.Arguments(**{name: each.float().to(DEVICE) for name, each in case.tensors.items()}, **case.others)
+    given = case.arguments()
     results, saved = launch.forward(given)
     for index in range(0, len(RESULTS), 2):
         gradients: list[Tensor | None] = [None] * len(results)

@@ -1,7 +1,6 @@
 """The Triton kernels of mLSTM's gates against plain torch in float64: on a GPU, else under Triton's interpreter."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -13,11 +12,10 @@ from torch import Tensor
 
 from gyral.ops.stabilized_gates import NEVER, stabilized_gates
 from gyral.ops.stabilized_gates.triton import kernels, launch
-from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of
 
 TOLERANCE = 1e-5 if ON_GPU else 2e-6
 NAMES = ("decay", "write", "least", "stabilizers")
-MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, True), "both": (True, True)}
 
 
 @pytest.fixture(autouse=True)
@@ -29,45 +27,24 @@ def triton_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-class Case:
+class Case(KernelCase):
     """Arguments, in float64 with values of float32; the first row has no stabilizer before its first step."""
 
+    operator, tolerance = stabilized_gates, TOLERANCE
+    names = NAMES
+
     def __init__(self, steps: int, batch: int, heads: int, masks: str = "none") -> None:
-        self.gates = (4 * torch.randn(steps, batch, 2 * heads)).double()
-        self.first = torch.randn(batch, heads).double()
-        self.first[0] = NEVER
-        self.first = self.first.float().double()
-        has_lengths, has_starts = MASKS[masks]
-        lengths = torch.randint(1, steps + 1, (batch,), device=DEVICE) if has_lengths else None
-        starts = (torch.rand(steps, batch) < 0.2).to(DEVICE) if has_starts else None
-        self.others: dict[str, Any] = {"lengths": lengths, "starts": starts, "scale": 0.3}
+        first = torch.randn(batch, heads)
+        first[0] = NEVER
+        tensors = {"gates": 4 * torch.randn(steps, batch, 2 * heads), "first": first}
+        super().__init__(tensors, {"scale": 0.3}, steps, batch, masks)
 
-    def results(self, run: Any, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Return results and gradients, in float64."""
-        leaves = [each.to(DEVICE, dtype).requires_grad_() for each in (self.gates, self.first)]
-        values = run(*leaves, **self.others)
-        # the gradients of large numbers would hide the others
-        by = [
-            (torch.arange(each.numel(), device=DEVICE).view_as(each).sin() / (1 + each.abs())).to(each)
-            for each in values
-        ]
+    def cotangent(self, result: Tensor) -> Tensor:
+        """Return what hides no gradient beside those of large numbers, and is zero where a row has ended."""
+        by = super().cotangent(result) / (1 + result.abs())
         if self.others["lengths"] is not None:
-            ended = torch.arange(len(self.gates), device=DEVICE).unsqueeze(1) >= self.others["lengths"]
-            by = [each.masked_fill(ended.unsqueeze(2), 0.0) for each in by]
-        gradients = torch.autograd.grad(values, leaves, by)
-        found = dict(zip((*NAMES, "gates", "first"), (*values, *gradients), strict=True))
-        return {name: tensor.detach().cpu().double() for name, tensor in found.items()}
-
-    def by_kernels(self) -> dict[str, Tensor]:
-        return self.results(stabilized_gates, torch.float32)
-
-    def check(self) -> dict[str, Tensor]:
-        """Compare the kernels with plain torch; return their results."""
-        found, expected = self.by_kernels(), self.results(stabilized_gates.naive, torch.float64)
-        for name, tensor in expected.items():
-            error = (found[name] - tensor).norm().item()
-            assert error <= TOLERANCE * tensor.norm().item(), f"{name}: {error / tensor.norm().item():.1e}"
-        return found
+            by = by.masked_fill(self.beyond.to(DEVICE).unsqueeze(2), 0.0)
+        return by
 
 
 @pytest.mark.parametrize("masks", MASKS)
@@ -82,7 +59,8 @@ def test_what_is_no_number_stays_in_its_sequence() -> None:
     starts, lengths = case.others["starts"], case.others["lengths"]
     starts.zero_()[6, 1], lengths[:] = True, 17
     expected = case.by_kernels()
-    case.gates[:6, 1], case.first[1], case.gates[17:] = torch.nan, torch.nan, torch.nan
+    gates, first = case.tensors["gates"], case.tensors["first"]
+    gates[:6, 1], first[1], gates[17:] = torch.nan, torch.nan, torch.nan
     found = case.by_kernels()
     for name in NAMES:
         assert torch.equal(found[name][6:17, 1], expected[name][6:17, 1]), name
@@ -94,7 +72,7 @@ def test_what_is_no_number_stays_in_its_sequence() -> None:
 
 def test_each_result_may_be_differentiated_alone_and_nothing_is_saved() -> None:
     case = Case(5, 2, 2)
-    given = stabilized_gates.Arguments(case.gates.float().to(DEVICE), case.first.float().to(DEVICE), **case.others)
+    given = case.arguments()
     results, saved = launch.forward(given)
     assert not saved
     for index in range(4):
