@@ -63,14 +63,18 @@ class Item(NamedTuple):
 
 
 def items() -> Iterator[Item]:
-    """Yield the items of the file in their order."""
+    """Yield the items of the file in their order; an item of several entries belongs to the first."""
+    found = set()
     for entry in yaml.safe_load((FOLDER / "remaining.yaml").read_text()):
         sweep, options = load(entry["sweep"]), {key: str(value) for key, value in entry.get("options", {}).items()}
         prefix = sweep.protocol.removesuffix(PROTOCOL)
         rows = [prefix + row for row in entry["rows"]] if "rows" in entry else sweep.axes["experiment"]
         columns = [prefix + name for name in entry["columns"]] if "columns" in entry else sweep.axes.get(COLUMN, [])
         for row, column in product(rows, [{COLUMN: column} for column in columns] or [{}]):
-            yield Item(entry["title"], sweep.name, row, column | options, entry["hours"])
+            item = Item(entry["title"], sweep.name, row, column | options, entry["hours"])
+            if (words := tuple(item.words)) not in found:
+                found.add(words)
+                yield item
 
 
 @cache
