@@ -23,6 +23,8 @@ from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any
 
 import abilities
 import language
@@ -32,6 +34,7 @@ import speeds
 import tutorials
 import uses
 from claims import claims_table, read_claims
+from matplotlib.figure import Figure
 
 from gyral.config.groups import generated_choices
 from gyral.config.tables import load_table
@@ -39,6 +42,8 @@ from gyral.core.errors import UserError
 from gyral.core.escaping import escape_markdown
 from gyral.plotting.style import save, style
 from gyral.reports.catalogue import load
+from gyral.reports.plots import solved
+from gyral.reports.plots.options import Options
 from gyral.reports.render import markdown
 from gyral.reports.rows import rows_of
 from gyral.reports.statistics import mean_text
@@ -254,15 +259,25 @@ def pictures() -> dict[Path, bytes]:
         for name, content in found.items()
         if f"assets/{Path(name).name}" in pages
     }
-    for module, numbers in ((abilities, abilities.columns()), (language, language.points())):
-        path, code = ASSETS / Path(module.FILE).name, Path(str(module.__file__)).read_bytes()
-        digest = sha256(repr(numbers).encode() + code).hexdigest()
-        is_shown = f"<!-- {module.__name__} -->" in pages and module.is_drawn()
-        if is_shown and not (path.is_file() and digest.encode() in path.read_bytes()):
+    for name, numbers, drawing, draw in of_records(pages):
+        path = ASSETS / name
+        digest = sha256(repr(numbers).encode() + Path(str(drawing.__file__)).read_bytes()).hexdigest()
+        if not (path.is_file() and digest.encode() in path.read_bytes()):
             with style(), TemporaryDirectory() as folder:
-                save(module.draw(), Path(folder, path.name), path.stem, digest)
-                found[path] = Path(folder, path.name).read_bytes()
+                save(draw(), Path(folder, name), path.stem, digest)
+                found[path] = Path(folder, name).read_bytes()
     return found
+
+
+def of_records(pages: str) -> Iterator[tuple[str, Any, ModuleType, Callable[[], Figure]]]:
+    """Yield the name of each figure of records in pages, its numbers, the module that draws it, and its drawing."""
+    for module, numbers in ((abilities, abilities.columns()), (language, language.points())):
+        if f"<!-- {module.__name__} -->" in pages and module.is_drawn():
+            yield Path(module.FILE).name, numbers, module, module.draw
+    frame = language.frame_of(language.ROWS)
+    lines = [(line.row.name, line.column, line.metric, line.value, line.run.diverged) for line in frame.lines]
+    for name, draw in (("atlas.png", solved.draw_heatmap), ("atlas_lengths.png", solved.draw_lengths)):
+        yield name, lines, solved, partial(draw, [frame], Options())
 
 
 def main() -> int:
