@@ -42,7 +42,7 @@ from gyral.core.errors import UserError
 from gyral.core.escaping import escape_markdown
 from gyral.plotting.style import save, style
 from gyral.reports.catalogue import load
-from gyral.reports.plots import solved
+from gyral.reports.plots.drawing import DRAW, DRAW_FRAMES, draw
 from gyral.reports.plots.options import Options
 from gyral.reports.render import markdown
 from gyral.reports.rows import rows_of
@@ -58,6 +58,14 @@ ROOT = Path(__file__).parents[1]
 PAGES = (Path("docs/results"), Path("docs/applications"))
 MEASURED = (Path("README.md"), Path("benchmarks/README.md"))
 ASSETS = Path("docs/assets")
+PLOTS = {  # by their files in ASSETS: the folder of records, and the options of `gyral report`
+    "atlas.png": ("atlas_small", (), Options("heatmap")),
+    "atlas_lengths.png": ("atlas_small", (), Options("lengths")),
+    "robustness_copy.png": ("robustness/copy", (), Options("columns", x="", log="x")),
+    "robustness_recall.png": ("robustness/recall", (), Options("columns", x="", log="x")),
+    "copying_delay200.png": ("rum_paper/fig4", ("task.delay=200",), Options(y="val/accuracy")),
+    "copying_losses200.png": ("rum_paper/fig4", ("task.delay=200",), Options("losses", width="page")),
+}
 REPORT = re.compile(
     r"(<!-- gyral report sweep=(\S+)(?: only=(\S+))?(?: columns=(\[.+?\]))?( missing=false)?( runs=false)? -->\n)"
     r".*?(<!-- end -->)",
@@ -259,12 +267,12 @@ def pictures() -> dict[Path, bytes]:
         for name, content in found.items()
         if f"assets/{Path(name).name}" in pages
     }
-    for name, numbers, drawing, draw in of_records(pages):
+    for name, numbers, module, drawing in of_records(pages):
         path = ASSETS / name
-        digest = sha256(repr(numbers).encode() + Path(str(drawing.__file__)).read_bytes()).hexdigest()
+        digest = sha256(repr(numbers).encode() + Path(str(module.__file__)).read_bytes()).hexdigest()
         if not (path.is_file() and digest.encode() in path.read_bytes()):
             with style(), TemporaryDirectory() as folder:
-                save(draw(), Path(folder, name), path.stem, digest)
+                save(drawing(), Path(folder, name), path.stem, digest)
                 found[path] = Path(folder, name).read_bytes()
     return found
 
@@ -274,10 +282,11 @@ def of_records(pages: str) -> Iterator[tuple[str, Any, ModuleType, Callable[[], 
     for module, numbers in ((abilities, abilities.columns()), (language, language.points())):
         if f"<!-- {module.__name__} -->" in pages and module.is_drawn():
             yield Path(module.FILE).name, numbers, module, module.draw
-    frame = language.frame_of(language.ROWS)
-    lines = [(line.row.name, line.column, line.metric, line.value, line.run.diverged) for line in frame.lines]
-    for name, draw in (("atlas.png", solved.draw_heatmap), ("atlas_lengths.png", solved.draw_lengths)):
-        yield name, lines, solved, partial(draw, [frame], Options())
+    for name, (folder, only, options) in PLOTS.items():
+        frames, _, _ = collect(f"results/records/{folder}", known(), everything=True, only=only, missing=False)
+        lines = [(line.row.name, *line[2:5], line.run.diverged) for frame in frames for line in frame.lines]
+        module = sys.modules[(DRAW | DRAW_FRAMES)[options.plot].__module__]
+        yield name, (lines, options), module, partial(draw, frames, options)
 
 
 def main() -> int:

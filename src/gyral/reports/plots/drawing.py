@@ -56,11 +56,16 @@ def plot(path: Path, where: str, frames: Sequence[Frame], options: Options) -> s
         reason = f"has {len(panels)} tasks or values of task options; a figure shows at most {MAX_PANELS}"
         raise OptionError("sweep", where, f"{reason}; choose a directory with fewer")
     with style():
-        shown: Any = panels if options.plot in DRAW else frames
-        figure = (DRAW | DRAW_FRAMES)[options.plot](shown, options)
+        figure = draw(frames, options)
         description = describe(figure, panels, options)
         save(figure, path, frames[0].title if len(frames) == 1 else where, description)
     return description
+
+
+def draw(frames: Sequence[Frame], options: Options) -> Figure:
+    """Draw the runs of a report; see `plot`."""
+    shown: Any = make_panels(frames) if options.plot in DRAW else frames
+    return (DRAW | DRAW_FRAMES)[options.plot](shown, options)
 
 
 def describe(figure: Figure, panels: Sequence[Panel], options: Options) -> str:
