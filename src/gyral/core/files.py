@@ -23,6 +23,8 @@ FORMULAS = tuple("=+-@\t\r\n＝＋－＠")
 FORMULA = re.compile(rf"[\s']*[{re.escape(''.join(FORMULAS))}]")
 NUMBER = re.compile(r"-(inf|[\d.]+(e[+-]?\d+)?)", re.IGNORECASE | re.ASCII)
 
+# Patterns of the files that a process leaves in a folder, and in the folders in it, if it is killed while it writes.
+UNFINISHED = ("*.tmp", "*/*.????????.tmp")
 _unfinished: set[Path] = set()  # temporary files that a thread writes
 
 

@@ -21,7 +21,7 @@ from gyral.config.resolvers import validation_interval
 from gyral.config.roles import PROCESS, add_defaults, first_difference, identity_of, key_of, role_of
 from gyral.core.commands import program, typed
 from gyral.core.errors import OptionError, hide_passwords, printable
-from gyral.core.files import write_atomically
+from gyral.core.files import UNFINISHED, write_atomically
 from gyral.core.locks import lock_file
 from gyral.core.measures import Measure, Remark
 from gyral.core.progress import LogFile
@@ -144,8 +144,9 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
 
         undo_end(run.directory, run.config.trainer.max_steps)
     (run.directory / FAILED).unlink(missing_ok=True)
-    for unfinished in run.directory.rglob("*.tmp"):  # of a process that was killed while it wrote a file
-        unfinished.unlink()
+    for pattern in UNFINISHED:
+        for unfinished in run.directory.glob(pattern):
+            unfinished.unlink()
     _open_log(run.directory / LOG)
     try:
         yield

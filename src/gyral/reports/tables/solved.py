@@ -38,7 +38,7 @@ def solved_tables(frame: Frame) -> list[Table]:
 
     def solved(column: str, row: Row) -> Entry:
         entry = cells.spread(values(main.name, column, row), partial(_number, main))
-        ended = [record for record, _ in entry.runs if record.ended]
+        ended = [record for record, value in entry.runs if value is not None or record.diverged]
         if not ended:
             return entry
         levels = sweep.levels.get(sweep.head(column), {}) if entry.values else {}
