@@ -54,7 +54,7 @@ ALTERNATIVES: dict[str, list[Any]] = {
 def effects(task: TextTask) -> list[Any]:
     """Return what options change beside the data and the model, for the contract of tasks."""
     penalties = [task.activation_regularization, task.temporal_regularization]
-    return [task.ngrams, task.reduction, *penalties, task.dynamic and vars(task.dynamic)]
+    return [task.ngrams, task.reduction, *penalties, task.reset_probability, task.dynamic and vars(task.dynamic)]
 
 
 OWN = ("task=text_file", "seed=1")
@@ -184,7 +184,7 @@ MODELS = {
 }
 
 
-def tiny(model: str = "gru", *overrides: str, **sizes: int) -> Any:
+def tiny(model: str = "gru", *overrides: str, **sizes: float) -> Any:
     """Return a tiny network on the beginnings of our own text's splits."""
     config = compose_config(*OWN, *MODELS[model], "model.cell.hidden_size=6", *overrides)
     config.task.update({**TINY, **sizes})
@@ -234,6 +234,22 @@ def test_the_state_is_fresh_at_each_pass_and_carried_within_it() -> None:
             logits = task(batch)
             fresh = task.model(batch.inputs)[0]
             assert torch.equal(logits, fresh) is not batch.continues
+
+
+@torch.no_grad()
+def test_rows_begin_a_window_of_training_without_a_state_with_a_probability() -> None:
+    task = tiny(reset_probability=0.5)
+    first, second = streamed(task, 2)
+    carried, fresh = task.model(second.inputs, task.model(first.inputs)[1])[0], task.model(second.inputs)[0]
+    counts = [0, 0]
+    for _ in range(20):
+        task(first)
+        for logits, *both in zip(task(second), carried, fresh, strict=True):
+            (found,) = (index for index, expected in enumerate(both) if torch.equal(logits, expected))
+            counts[found] += 1
+    assert min(counts) > 20  # of 80
+    before = evaluate(task, "val")
+    assert evaluate(task, "val") == before
 
 
 @torch.no_grad()

@@ -197,6 +197,7 @@ AWD = (
     "callbacks.averaging.patience=1",
     "trainer.val_check_interval=4",
     "task.window_deviation=3",
+    "task.reset_probability=0.3",
     "task.activation_regularization=2",
     "task.temporal_regularization=1",
     "task.dynamic=rms",

@@ -16,13 +16,14 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from torchmetrics import Metric
 
 from gyral.core.cache import cache_directory
@@ -37,6 +38,7 @@ from gyral.data.text.corpora import Corpus
 from gyral.data.text.ngrams import evaluate_once
 from gyral.data.text.windows import RandomWindows, Window, Windows
 from gyral.nn.recurrent import detach
+from gyral.ops.scan import choose_rows
 from gyral.tasks.base import ModelFactory
 from gyral.tasks.baselines import frequency_loss
 from gyral.tasks.data_module import SplitData
@@ -154,8 +156,8 @@ class TextTask(DataTask[TextData]):
     """Predict each symbol of a text from all symbols before it (truncated backpropagation through time).
 
     The state is carried from window to window, detached from the graph. It is reset at the beginning of the text and of
-    each evaluation. The baseline is the loss on the test split of the symbol frequencies of the training split, the
-    best predictor without memory.
+    each evaluation, and by `reset_probability`. The baseline is the loss on the test split of the symbol frequencies of
+    the training split, the best predictor without memory.
 
     Args:
         model: makes the model from the sizes of the task.
@@ -174,6 +176,10 @@ class TextTask(DataTask[TextData]):
         temporal_regularization: β ≥ 0. Training adds β times the mean square of the difference between the last layer's
             outputs, before dropout, at successive steps of a window (TAR, in the same paper). The logged training loss
             contains neither.
+        reset_probability: probability with which a row of training begins a window from the initial state, as each row
+            of an evaluation does once. Otherwise training reaches this state at the beginning of the text alone, and a
+            cell that forgets nothing may not work from it. The code of Melis et al. (ICLR 2018; deepmind/lamb on
+            GitHub) has this as `drop_state_probability`.
         dynamic: "sgd" or "rms": a test also reports the results of dynamic evaluation with this rule, as
             `dynamic_loss`, `dynamic_bits` and `dynamic_perplexity`; see `gyral.tasks.dynamic_evaluation`. None: no
             dynamic evaluation.
@@ -201,6 +207,7 @@ class TextTask(DataTask[TextData]):
         loss: str = "mean",
         activation_regularization: float = 0.0,
         temporal_regularization: float = 0.0,
+        reset_probability: float = 0.0,
         ngrams: Sequence[int] = (),
         dynamic: str | None = None,
         **options: Any,
@@ -209,6 +216,7 @@ class TextTask(DataTask[TextData]):
         self.reduction = check_choice("loss", loss, ("mean", "sum"))
         self.activation_regularization = check_real("activation_regularization", activation_regularization, minimum=0)
         self.temporal_regularization = check_real("temporal_regularization", temporal_regularization, minimum=0)
+        self.reset_probability = check_real("reset_probability", reset_probability, minimum=0, maximum=1)
         self.dynamic = None if dynamic is None else DynamicEvaluation(check_choice("dynamic", dynamic, tuple(RULES)))
         longest = len(corpus.splits["train"])
         self.ngrams = [check_integer("ngrams", order, maximum=longest) for order in ngrams]
@@ -229,6 +237,8 @@ class TextTask(DataTask[TextData]):
     def forward(self, batch: Window) -> Tensor:
         """Return the logits (B, T, symbols). The state continues from the last window, or is reset."""
         state = self._states.get(self.training) if batch.continues else None
+        if state is not None and self.training and self.reset_probability > 0:
+            state = self._reset_some(state)
         if self.training and (self.activation_regularization or self.temporal_regularization):
             outputs, vectors, state = self.model.run(batch.inputs, state)
             dropped = self.model.output_dropout(outputs)
@@ -238,6 +248,12 @@ class TextTask(DataTask[TextData]):
             logits, state = self.model(batch.inputs, state)
         self._states[self.training] = detach(state)
         return logits
+
+    def _reset_some(self, state: Any) -> Any:
+        """Return a state in which some rows are those of the initial state."""
+        some = tree_leaves(state)[0]
+        rows = torch.rand(len(some), device=some.device) < self.reset_probability
+        return tree_map(partial(choose_rows, rows), self.model.recurrent.init_state(1), state)
 
     def _regularize(self, outputs: Tensor, dropped: Tensor) -> Tensor:
         """Return AR plus TAR of the last layer's outputs (T, B, H), before and after dropout."""
