@@ -156,7 +156,7 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """Held or refuted if the interval excludes zero, or undecided; not tested if a row has no run."""
+        """Held or refuted if the interval, as printed, excludes zero, or undecided; not tested if a row has no run."""
         if not all(self.values):
             return UNTESTED
         if self.solved is not None:
@@ -164,8 +164,9 @@ class Claim:
         if self.interval is None:
             return UNDECIDED
         low, high = self.interval if self.higher else (-self.interval[1], -self.interval[0])
-        reached = low > 0 or (self.bound is not None and low >= 0)
-        return HELD if reached else REFUTED if high < 0 else UNDECIDED
+        digits = self.measure.digits
+        reached = round(low, digits) > 0 or (self.bound is not None and low >= 0)
+        return HELD if reached else REFUTED if round(high, digits) < 0 else UNDECIDED
 
 
 def fisher(solved: int, seeds: int, other: int, others: int) -> float:

@@ -43,6 +43,7 @@ def claim(*values: list[float], bound: float | None = None, higher: bool = True)
         (([3.0, 4.0, 5.0], [1.0, 2.0]), None, False, REFUTED),
         (([1.0, 5.0], [2.0, 4.0]), None, True, UNDECIDED),
         (([3.0], [1.0, 2.0]), None, True, UNDECIDED),  # one seed
+        (([99.999, 99.999], [99.995, 99.996]), None, True, UNDECIDED),  # printed as 100.0 and 100.0
         (([], [1.0, 2.0]), None, True, UNTESTED),
         (([99.0, 99.5],), 99.0, True, HELD),
         (([98.0, 98.5],), 99.0, True, REFUTED),
