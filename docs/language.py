@@ -27,6 +27,7 @@ from gyral.reports.rows import rows_of
 ROWS = "atlas_small"  # the table whose rows are those of the report; others extend it
 LANGUAGE = "language_small"
 FILE = "../assets/language.png"
+TICKS = (0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50)  # of the time of a step
 PLACES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))  # of a label beside its point
 
 
@@ -109,6 +110,10 @@ def draw() -> Figure:
     axes.set(xlabel="time of a training step, × torch.nn.GRU", ylabel="bits per character on test")
     add_legend(figure, [*handles.values()], [*handles])
     finish([axes], integer_x=False)
+    low, high = axes.get_xlim()
+    ticks = [tick for tick in TICKS if low <= tick <= high]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
     _label_points(axes, {labels()[name]: place for name, place in points().items()})
     return figure
 
