@@ -122,8 +122,12 @@ class TorchGRU(nn.Module):
             for parameter, value in zip(self.layer.parameters(), stack.parameters(), strict=True):
                 parameter.copy_(value)
 
+    def init_state(self, batch_size: int) -> Tensor:
+        return torch.zeros(batch_size, self.layer.hidden_size)
+
     def forward(self, inputs: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
-        return self.layer(inputs, state)
+        outputs, state = self.layer(inputs, None if state is None else state.unsqueeze(0))
+        return outputs, state.squeeze(0)
 
 
 class Step(BareLoop):
