@@ -283,6 +283,8 @@ def of_records(pages: str) -> Iterator[tuple[str, Any, ModuleType, Callable[[], 
         if f"<!-- {module.__name__} -->" in pages and module.is_drawn():
             yield Path(module.FILE).name, numbers, module, module.draw
     for name, (folder, only, options) in PLOTS.items():
+        if f"assets/{name})" not in pages:
+            continue
         frames, _, _ = collect(f"results/records/{folder}", known(), everything=True, only=only, missing=False)
         lines = [(line.row.name, *line[2:5], line.run.diverged) for frame in frames for line in frame.lines]
         module = sys.modules[(DRAW | DRAW_FRAMES)[options.plot].__module__]
