@@ -122,11 +122,13 @@ class KernelCase:
         operator: The operator; set by a subclass, as the next two.
         tolerance: The largest error of a result or a gradient, relative to its norm.
         names: The names of the results; those after them are not compared.
+        least: The smallest norm that an error is relative to.
     """
 
     operator: Operator
     tolerance: float
     names: Sequence[str] = ("outputs", "final")
+    least: float = 0.0
 
     def __init__(
         self, tensors: dict[str, Tensor], others: dict[str, Any], steps: int, batch: int, masks: str = "none"
@@ -172,8 +174,8 @@ class KernelCase:
         """Compare the kernels with the naive function; return their results."""
         found, expected = self.by_kernels(), self.in_float64()
         for name, tensor in expected.items():
-            error, size = (found[name] - tensor).norm().item(), tensor.norm().item()
-            assert error <= self.tolerance * size, f"{name}: {error / size:.1e}"
+            error, size = (found[name] - tensor).norm().item(), max(tensor.norm().item(), self.least)
+            assert error <= self.tolerance * size, f"{name}: {error:.1e} of {size:.1e}"
         return found
 
 

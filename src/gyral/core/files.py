@@ -49,7 +49,8 @@ def named_in_errors(path: Path) -> Iterator[None]:
 def replace_when_written(path: Path, write: Callable[[Path], object]) -> None:
     """Write a temporary file in the same folder and move it to `path`, so that `path` is never incomplete.
 
-    Processes may write the same file at the same time: each has a temporary file of its own, and one of them is last.
+    Several processes may write a file at the same time. Each writes a temporary file of its own, and the last one to
+    finish replaces the file.
 
     Args:
         path: path of the file; its folder is created if necessary.

@@ -32,8 +32,8 @@ NOT_RUN: dict[str, Any] = {"facecolor": "#eeeeee", "hatch": "////", "edgecolor":
 def draw_heatmap(frames: Sequence[Frame], options: Options) -> Figure:
     """Draw the median of each row and column as a color and a number, for the main measure and the last further one.
 
-    Numbers are those of the table; colors begin at chance. A number is bold if at least half of the runs are solved;
-    those that have diverged have no number, and are not.
+    Numbers are those of the table; colors begin at chance. A number is bold if at least half of the runs are solved.
+    A run that has diverged is not solved and has no number; if all have, the entry is "nan".
     Rows are in the order of the columns that they solve.
 
     Raises:
