@@ -301,7 +301,7 @@ def claims_table(claims: Sequence[Claim]) -> str:
         if claim.solved is None:
             first, *second = (_summary(claim.measure, values) for values in claim.values)
             digits, interval = claim.measure.digits, claim.interval
-            shown = "–" if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
+            shown = "–" if interval is None else f"{interval[0]:+z.{digits}f} to {interval[1]:+z.{digits}f}"
             measure = claim.measure.title + (f", mean of {claim.averaged}" if claim.averaged > 1 else "")
         else:
             first, *second = (f"{solved} of {seeds}" if seeds else "no run" for solved, seeds in claim.counts)
