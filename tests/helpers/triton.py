@@ -1,5 +1,6 @@
 """Triton's interpreter, which runs kernels on the CPU where there is no GPU, and what tests of kernels share."""
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -13,8 +14,12 @@ pytest.importorskip("triton", reason="the kernels need triton")
 import numpy as np
 import triton
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 from triton.runtime import interpreter
 
+from gyral.cells.base import RecurrentCell
+from gyral.nn import choice
+from gyral.nn.recurrent import Recurrent
 from gyral.ops.operator import Operator, load_or_reason
 from tests.helpers.memory import poison
 
@@ -109,6 +114,18 @@ def kernels_of(*operators: Operator) -> Iterator[None]:
     load_or_reason.cache_clear()
 
 
+def launches_of(patch: pytest.MonkeyPatch, module: Any, function: str = "launch") -> list[Any]:
+    """Return a list that gets the kernels which a function of a module launches from now on."""
+    run, launched = getattr(module, function), []
+
+    def launch(kernel: Any, *given: Any, **options: Any) -> None:
+        launched.append(kernel)
+        run(kernel, *given, **options)
+
+    patch.setattr(module, function, launch)
+    return launched
+
+
 class KernelCase:
     """Arguments of an operator, whose kernels are compared with its naive function in float64.
 
@@ -177,6 +194,39 @@ class KernelCase:
             error, size = (found[name] - tensor).norm().item(), max(tensor.norm().item(), self.least)
             assert error <= self.tolerance * size, f"{name}: {error:.1e} of {size:.1e}"
         return found
+
+    def check_repeats(self, but: Sequence[str] = ()) -> None:
+        """Check that the kernels return the same bits each time; `but` names gradients that are not compared."""
+        expected = self.by_kernels()
+        for _ in range(10):
+            found = self.by_kernels()
+            assert all(torch.equal(found[name], each) for name, each in expected.items() if name not in but)
+
+
+def check_cell(cell: RecurrentCell, masked: bool = True, rtol: float = 1e-4, atol: float = 1e-5) -> None:
+    """Compare the kernels of a cell with four inputs with its loop over the steps: outputs and all gradients."""
+    steps, batch = 5, 3
+    cell.to(DEVICE)
+    lengths = torch.tensor([2, steps, 3], device=DEVICE) if masked else None
+    starts = (torch.rand(steps, batch) < 0.3).to(DEVICE) if masked else None
+    inputs = torch.randn(steps, batch, 4, device=DEVICE)
+    found = []
+    for backend in ("fused", "reference"):
+        module = Recurrent(lambda size: cell, 4, backend=backend)
+        outputs, state = module(leaf := inputs.clone().requires_grad_(), lengths=lengths, starts=starts)
+        total = outputs.sin().sum() + sum(each.sin().sum() for each in tree_leaves(state) if each.is_floating_point())
+        found.append([outputs, *torch.autograd.grad(total, [leaf, *cell.parameters()])])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=rtol, atol=atol)
+
+
+def check_chosen_on_a_gpu(cell: RecurrentCell) -> None:
+    """Check that `backend="auto"` runs the kernels of a cell with four inputs on a GPU, whether there is one or not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choice, "is_on_gpu", lambda cell: True)
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        module = Recurrent(lambda size: copy.deepcopy(cell).to(DEVICE), 4)
+        assert module.choice(module.cells[0]) == choice.Choice("fused", None, choice.SHORT)
 
 
 def moved(value: Any, dtype: torch.dtype) -> Any:

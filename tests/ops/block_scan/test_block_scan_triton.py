@@ -1,7 +1,6 @@
 """The Triton kernels of block scans against plain torch in float64: on a GPU, else under the interpreter."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -10,11 +9,9 @@ pytest.importorskip("triton", reason="the kernels need triton")
 
 
 from gyral.cells.slice import SLiCECell
-from gyral.nn.recurrent import Recurrent
 from gyral.ops.block_scan import block_scan
 from gyral.ops.block_scan.triton import kernels, launch
-from gyral.ops.operator import KernelUnavailableError
-from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of
+from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, check_cell, kernels_of, launches_of
 
 TOLERANCE = 1e-5 if ON_GPU else 2e-6
 # T, B, N, b: a single number, one step, whole blocks, a block that is not full, blocks of one unit, one block, and
@@ -96,50 +93,19 @@ def test_each_result_may_be_differentiated_alone() -> None:
 
 
 def test_one_launch_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, launched = launch.launch, []
-    monkeypatch.setattr(launch, "launch", lambda kernel, *given: (launched.append(kernel), run(kernel, *given)))
+    launched = launches_of(monkeypatch, launch)
     Case(2, 1, 2, 2).by_kernels()
     assert launched == [kernels.forward_blocks, kernels.backward_blocks]
 
 
-def test_the_first_use_compares_with_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    forward = launch.forward
-
-    def wrong(given: Any) -> Any:
-        results, saved = forward(given)
-        results[0][-1].mul_(1.01)
-        return results, saved
-
-    monkeypatch.setattr(launch, "forward", wrong)
-    launch._probe.cache_clear()
-    with pytest.raises(KernelUnavailableError, match=f"block scans do not run on {DEVICE}: result 0 differs"):
-        launch.prepare(torch.device(DEVICE))
-    monkeypatch.undo()
-    launch._probe.cache_clear()
-
-
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_cell_equals_its_loop(masked: bool) -> None:
-    steps, batch = 5, 3
-    cell = SLiCECell(4, 5, block_size=2).to(DEVICE)
-    lengths = torch.tensor([2, steps, 3], device=DEVICE) if masked else None
-    starts = (torch.rand(steps, batch) < 0.3).to(DEVICE) if masked else None
-    inputs = torch.randn(steps, batch, 4, device=DEVICE)
-    found = []
-    for backend in ("fused", "reference"):
-        module = Recurrent(lambda size: cell, 4, backend=backend)
-        outputs, (state,) = module(leaf := inputs.clone().requires_grad_(), lengths=lengths, starts=starts)
-        total = outputs.sin().sum() + state.hidden.sin().sum()
-        found.append([outputs, *torch.autograd.grad(total, [leaf, *cell.parameters()])])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    check_cell(SLiCECell(4, 5, block_size=2), masked)
 
 
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter has one thread")
 def test_the_same_bits_again() -> None:
     case = Case(300, 40, 250, 64, masks="both")
     case.tensors["change"] /= 64
-    expected = case.check()
-    for _ in range(10):
-        found = case.by_kernels()
-        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    case.check()
+    case.check_repeats()

@@ -11,11 +11,9 @@ pytest.importorskip("triton", reason="the kernels need triton")
 
 from gyral.cells.dynamic_conv import DynamicConvCell
 from gyral.cells.light_conv import LightConvCell
-from gyral.nn.recurrent import Recurrent
 from gyral.ops.convolution import convolution
 from gyral.ops.convolution.triton import kernels, launch
-from gyral.ops.operator import KernelUnavailableError
-from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of
+from tests.helpers.triton import MASKS, ON_GPU, KernelCase, check_cell, kernels_of, launches_of
 
 TOLERANCE = 1e-5 if ON_GPU else 2e-6  # a GPU's exponential and division are not rounded correctly
 # T, B, N, H, K: a single number, fewer steps than a window, heads of several sizes, several tiles, one head, and as
@@ -133,48 +131,18 @@ def test_no_rows() -> None:
 
 @pytest.mark.parametrize("kind", ["constant", "masked"])
 def test_one_launch_forward_and_two_backward(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, launched = launch.launch, []
-    monkeypatch.setattr(launch, "launch", lambda kernel, *given: (launched.append(kernel), run(kernel, *given)))
+    launched = launches_of(monkeypatch, launch)
     Case(5, 2, 3, 1, 2, **KINDS[kind]).by_kernels()
     assert launched == [kernels.forward_convolution, kernels.backward_values, kernels.backward_weights]
 
 
-def test_the_first_use_compares_with_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    forward = launch.forward
-
-    def wrong(given: Any) -> Any:
-        results, saved = forward(given)
-        results[0][-1].mul_(1.01).add_(0.01)
-        return results, saved
-
-    monkeypatch.setattr(launch, "forward", wrong)
-    launch._probe.cache_clear()
-    with pytest.raises(KernelUnavailableError, match=f"convolutions do not run on {DEVICE}: result 0 differs"):
-        launch.prepare(torch.device(DEVICE))
-    monkeypatch.undo()
-    launch._probe.cache_clear()
-
-
 @pytest.mark.parametrize("make", [LightConvCell, DynamicConvCell])
 def test_cells_equal_their_loop(make: Any) -> None:
-    steps, batch = 5, 3
-    cell = make(4, 5, kernel_size=3, heads=2).to(DEVICE)
-    lengths, starts = torch.tensor([2, steps, 3], device=DEVICE), (torch.rand(steps, batch) < 0.3).to(DEVICE)
-    inputs = torch.randn(steps, batch, 4, device=DEVICE)
-    found = []
-    for backend in ("fused", "reference"):
-        module = Recurrent(lambda size: cell, 4, backend=backend)
-        outputs, (state,) = module(leaf := inputs.clone().requires_grad_(), lengths=lengths, starts=starts)
-        total = outputs.sin().sum() + sum(each.sin().sum() for each in state)
-        found.append([outputs, *torch.autograd.grad(total, [leaf, *cell.parameters()])])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    check_cell(make(4, 5, kernel_size=3, heads=2))
 
 
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter has one thread")
 def test_the_same_bits_again() -> None:
     case = Case(300, 40, 50, 4, 31, masks="both", **KINDS["masked"])
-    expected = case.check()
-    for _ in range(10):
-        found = case.by_kernels()
-        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    case.check()
+    case.check_repeats()

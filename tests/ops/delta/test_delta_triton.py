@@ -1,6 +1,5 @@
 """The Triton kernels of the delta rule against single steps in float64: on a GPU, else under Triton's interpreter."""
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,16 +10,11 @@ pytest.importorskip("triton", reason="the kernels need triton")
 
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils._pytree import tree_leaves
 
 import gyral
-from gyral.nn import choice
-from gyral.nn.choice import Choice
-from gyral.nn.recurrent import Recurrent
 from gyral.ops.delta import LARGEST_KEY, delta_scan
 from gyral.ops.delta.triton import launch
-from gyral.ops.operator import KernelUnavailableError
-from tests.helpers.triton import DEVICE, ON_GPU, kernels_of
+from tests.helpers.triton import DEVICE, ON_GPU, check_cell, check_chosen_on_a_gpu, kernels_of
 from tests.ops.delta.test_delta import drawn, step_by_step
 
 TOLERANCE = 1e-5 if ON_GPU else 3e-6  # a GPU's exponential and division are not rounded correctly
@@ -126,10 +120,8 @@ def test_shapes(shape: str) -> None:
 @pytest.mark.parametrize("shape", LARGE)
 def test_large_shapes_and_the_same_bits_again(shape: str) -> None:
     case = Case(*LARGE[shape])
-    expected = case.check()
-    for _ in range(10):
-        found = case.by_kernels()
-        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    case.check()
+    case.check_repeats()
 
 
 @pytest.mark.parametrize("decays", ["none", pytest.param("vector", marks=pytest.mark.slow)])
@@ -256,51 +248,13 @@ def test_wider_keys_run_in_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not delta_scan.supports(delta_scan.Arguments(**meta))
 
 
-def test_the_first_use_compares_with_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    device, forward = torch.device(DEVICE), launch.forward
-
-    def fail(*_: Any) -> None:
-        raise RuntimeError("out of resources\nand more")
-
-    def wrong(given: Any) -> Any:
-        results, saved = forward(given)
-        results[0][-1].mul_(1.001)
-        return results, saved
-
-    for replaced, reason in (
-        (fail, "RuntimeError: out of resources$"),
-        (wrong, r"result 0 differs from that of PyTorch by .*e-0. of its norm"),
-    ):
-        monkeypatch.setattr(launch, "forward", replaced)
-        launch._probe.cache_clear()
-        with pytest.raises(KernelUnavailableError, match=f"the delta rule do not run on {DEVICE}: {reason}"):
-            launch.prepare(device)
-    monkeypatch.undo()
-    launch._probe.cache_clear()
-
-
 CELLS = ["DeltaNet", "DeltaProduct", "GatedDeltaNet", "GatedDeltaNet2", "GLA", "HGRN2", "KDA", "Mamba2", "Mamba3"]
 CELLS += ["MLSTM", "RWKV7"]
 
 
 @pytest.mark.named("DeltaProduct", "GLA")
 @pytest.mark.parametrize("name", CELLS)
-def test_cells_equal_their_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, batch = 5, 3
-    cell: Any = getattr(gyral, f"{name}Cell")(4, 6, heads=2).to(DEVICE)
-    monkeypatch.setattr(choice, "is_on_gpu", lambda cell: True)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    module = Recurrent(lambda size: copy.deepcopy(cell), 4)
-    assert module.choice(module.cells[0]) == Choice("fused", None, choice.SHORT)
-    monkeypatch.undo()
-    masks = {"lengths": torch.tensor([2, steps, 3], device=DEVICE)}
-    masks["starts"] = (torch.rand(steps, batch) < 0.3).to(DEVICE)
-    inputs = torch.randn(steps, batch, 4, device=DEVICE)
-    found = []
-    for backend in ("fused", "reference"):
-        module = Recurrent(lambda size: cell, 4, backend=backend)
-        outputs, state = module(leaf := inputs.clone().requires_grad_(), **masks)
-        total = outputs.sin().sum() + sum(each.sin().sum() for each in tree_leaves(state) if each.is_floating_point())
-        found.append([outputs, *torch.autograd.grad(total, [leaf, *cell.parameters()])])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-5)
+def test_cells_equal_their_loop(name: str) -> None:
+    cell: Any = getattr(gyral, f"{name}Cell")(4, 6, heads=2)
+    check_chosen_on_a_gpu(cell)
+    check_cell(cell, rtol=1e-3, atol=2e-5)

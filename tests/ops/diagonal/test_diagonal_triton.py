@@ -12,7 +12,6 @@ pytest.importorskip("triton", reason="the kernels need triton")
 
 import triton.language as tl
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from gyral.cells.lru import LRUCell
 from gyral.cells.min_gru import MinGRUCell
@@ -20,17 +19,15 @@ from gyral.cells.min_lstm import MinLSTMCell
 from gyral.cells.rg_lru import RGLRUCell
 from gyral.cells.rotation_scan import RotationScanCell
 from gyral.cells.s5 import S5Cell
-from gyral.nn import choice
-from gyral.nn.choice import Choice
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.diagonal import diagonal_scan, state_space
 from gyral.ops.diagonal.layer import KINDS as STATE_SPACES
 from gyral.ops.diagonal.triton import kernels as source
 from gyral.ops.diagonal.triton import launch, layer, layer_kernels, parameters
 from gyral.ops.min_gated import blend, min_gated, rg_lru
-from gyral.ops.operator import KernelUnavailableError, Operator
+from gyral.ops.operator import Operator
 from gyral.ops.rum.naive import ACTIVATIONS
-from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of
+from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, check_cell, check_chosen_on_a_gpu, kernels_of
 
 OPERATORS = (diagonal_scan, state_space, min_gated, rg_lru, blend)
 TOLERANCE = 1e-5 if ON_GPU else 2e-6  # a GPU's exponential and division are not rounded correctly
@@ -301,38 +298,12 @@ def test_launches_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sum(kept.values()) + saved <= (2 if kind in PRODUCTS else 1) * used
 
 
-def test_the_first_use_compares_with_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    device, forward = torch.device(DEVICE), launch.forward
-    layer.prepare(device)
-
-    def fail(*_: Any) -> None:
-        raise RuntimeError("out of resources\nand more")
-
-    def wrong(given: Any) -> Any:
-        results, saved = forward(given)
-        results[0][-1].mul_(1.001)
-        return results, saved
-
-    for replaced, reason in (
-        (fail, "RuntimeError: out of resources$"),
-        (wrong, r"result 0 differs from that of PyTorch by .*e-0. of its norm"),
-    ):
-        monkeypatch.setattr(launch, "forward", replaced)
-        launch._probe.cache_clear()
-        with pytest.raises(KernelUnavailableError, match=f"diagonal scans do not run on {DEVICE}: {reason}"):
-            launch.prepare(device)
-    monkeypatch.undo()
-    launch._probe.cache_clear()
-
-
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter has one thread")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_bits_again(kind: str) -> None:
     case = Case(kind, 300, 40, 50, "both")
-    expected = case.check()
-    for _ in range(10):
-        found = case.by_kernels()
-        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    case.check()
+    case.check_repeats()
 
 
 CELLS = {
@@ -348,27 +319,7 @@ CELLS = {
 @pytest.mark.named("*-True")
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", CELLS)
-def test_cells_equal_their_loop(name: str, masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, batch = 5, 3
-    cell: Any = CELLS[name].to(DEVICE)
+def test_cells_equal_their_loop(name: str, masked: bool) -> None:
     if name != "RotationScan":
-        monkeypatch.setattr(choice, "is_on_gpu", lambda cell: True)
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        module = Recurrent(lambda size: copy.deepcopy(cell), 4)
-        assert module.choice(module.cells[0]) == Choice("fused", None, choice.SHORT)
-        assert module.choice(module.cells[0]).name == "fused"
-        monkeypatch.undo()
-    masks: dict[str, Any] = {}
-    if masked:
-        masks["lengths"] = torch.tensor([2, steps, 3], device=DEVICE)
-        masks["starts"] = (torch.rand(steps, batch) < 0.3).to(DEVICE)
-    inputs = torch.randn(steps, batch, 4, device=DEVICE)
-    found = []
-    for backend in ("fused", "reference"):
-        module = Recurrent(lambda size: cell, 4, backend=backend)
-        outputs, state = module(leaf := inputs.clone().requires_grad_(), **masks)
-        wanted = [leaf, *cell.parameters()]
-        total = outputs.sin().sum() + sum(each.sin().sum() for each in tree_leaves(state) if each.is_floating_point())
-        found.append([outputs, *torch.autograd.grad(total, wanted)])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        check_chosen_on_a_gpu(CELLS[name])
+    check_cell(CELLS[name], masked)

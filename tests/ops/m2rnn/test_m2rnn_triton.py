@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -15,8 +14,7 @@ from gyral import M2RNN
 from gyral.cells.m2rnn import M2RNNCell
 from gyral.ops.m2rnn import LARGEST_VALUE, m2rnn
 from gyral.ops.m2rnn.triton import launch
-from gyral.ops.operator import KernelUnavailableError
-from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of
+from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of, launches_of
 from tests.ops.m2rnn.test_m2rnn import drawn
 
 TOLERANCE = 2e-5 if ON_GPU else 2e-6
@@ -95,10 +93,7 @@ def test_results_without_a_gradient_have_that_of_zeros() -> None:
 
 def test_no_rows_and_one_launch_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(tensor.any() for tensor in Case(3, 0, 1, 2, 2, 2).by_kernels().values())
-    run, launched = launch.launch, []
-    monkeypatch.setattr(
-        launch, "launch", lambda kernel, *given, **options: (launched.append(kernel), run(kernel, *given, **options))
-    )
+    launched = launches_of(monkeypatch, launch)
     Case(1, 1, 1, 2, 2, 2).by_kernels()
     assert launched == [launch.forward_m2rnn, launch.backward_m2rnn]
 
@@ -135,27 +130,9 @@ def test_wide_memories_have_no_kernels_on_a_gpu() -> None:
         assert m2rnn.supports(arguments) == (reason is None)  # type: ignore[misc]
 
 
-def test_the_first_use_compares_with_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    forward = launch.forward
-
-    def wrong(given: Any) -> Any:
-        results, saved = forward(given)
-        results[0][-1].mul_(1.01)
-        return results, saved
-
-    monkeypatch.setattr(launch, "forward", wrong)
-    launch._probe.cache_clear()
-    with pytest.raises(KernelUnavailableError, match=f"M²RNN do not run on {DEVICE}: result 0 differs"):
-        launch.prepare(torch.device(DEVICE))
-    monkeypatch.undo()
-    launch._probe.cache_clear()
-
-
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter takes minutes")
 @pytest.mark.parametrize(("key", "value"), [(52, 13), (128, 32), (252, 63)])
 def test_the_same_bits_again(key: int, value: int) -> None:
     case = Case(60, 9, 1, 4, key, value, masks="both")
-    expected = case.check()
-    for _ in range(5):
-        found = case.by_kernels()
-        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    case.check()
+    case.check_repeats()

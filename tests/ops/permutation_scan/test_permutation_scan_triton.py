@@ -1,7 +1,6 @@
 """The Triton kernels of permutation scans against plain torch in float64: on a GPU, else under the interpreter."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -10,12 +9,10 @@ pytest.importorskip("triton", reason="the kernels need triton")
 
 
 from gyral.cells.pd_ssm import PDSSMCell
-from gyral.nn.recurrent import Recurrent
-from gyral.ops.operator import KernelUnavailableError
 from gyral.ops.permutation_scan import permutation_scan, supports
 from gyral.ops.permutation_scan.triton import launch, scan, scores
 from gyral.ops.polar import polar
-from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of
+from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, check_cell, kernels_of, launches_of
 
 TOLERANCE = 1e-5 if ON_GPU else 2e-6  # a GPU's exponential and division are not rounded correctly
 # T, B, N, K: a single number, one step, sizes that are powers of 2 and others, one matrix, one number
@@ -114,48 +111,17 @@ def test_each_result_may_be_differentiated_alone() -> None:
 
 
 def test_two_launches_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, launched = launch.launch, []
-    monkeypatch.setattr(launch, "launch", lambda kernel, *given: (launched.append(kernel), run(kernel, *given)))
+    launched = launches_of(monkeypatch, launch)
     Case(1, 1, 2, 1).by_kernels()
     assert launched == [scores.choose_places, scan.forward_scan, scan.backward_scan, scores.backward_scores]
 
 
-def test_the_first_use_compares_with_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    forward = launch.forward
-
-    def wrong(given: Any) -> Any:
-        results, saved = forward(given)
-        results[0][-1].mul_(1.01).add_(0.01)
-        return results, saved
-
-    monkeypatch.setattr(launch, "forward", wrong)
-    launch._probe.cache_clear()
-    with pytest.raises(KernelUnavailableError, match=f"permutation scans do not run on {DEVICE}: result 0 differs"):
-        launch.prepare(torch.device(DEVICE))
-    monkeypatch.undo()
-    launch._probe.cache_clear()
-
-
 def test_the_cell_equals_its_loop() -> None:
-    steps, batch = 4, 3
-    cell = PDSSMCell(4, 5, state_size=3, dictionary_size=2).to(DEVICE)
-    lengths, starts = torch.tensor([2, steps, 3], device=DEVICE), (torch.rand(steps, batch) < 0.3).to(DEVICE)
-    inputs = torch.randn(steps, batch, 4, device=DEVICE)
-    found = []
-    for backend in ("fused", "reference"):
-        module = Recurrent(lambda size: cell, 4, backend=backend)
-        outputs, (state,) = module(leaf := inputs.clone().requires_grad_(), lengths=lengths, starts=starts)
-        total = outputs.sin().sum() + state.hidden.sin().sum()
-        found.append([outputs, *torch.autograd.grad(total, [leaf, *cell.parameters()])])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    check_cell(PDSSMCell(4, 5, state_size=3, dictionary_size=2))
 
 
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter has one thread")
 def test_the_same_bits_again() -> None:
     case = Case(300, 40, 60, 8, "both")
     case.tensors["decay"] /= 4
-    expected = case.by_kernels()
-    for _ in range(10):
-        found = case.by_kernels()
-        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    case.check_repeats()

@@ -1,10 +1,7 @@
 """The Triton kernels of Mamba and S4D against plain torch in float64: on a GPU, else under Triton's interpreter."""
 
-import copy
 import importlib
-import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -16,15 +13,21 @@ from torch import Tensor
 
 from gyral.cells.mamba import MambaCell
 from gyral.cells.s4d import S4DCell
-from gyral.nn import choice
-from gyral.nn.choice import Choice
-from gyral.nn.recurrent import Recurrent
 from gyral.ops.channel_scan import channel_state_space
 from gyral.ops.channel_scan import triton as channel_kernels
 from gyral.ops.selective_scan import selective_state_space
 from gyral.ops.selective_scan import triton as selective_kernels
 from gyral.ops.triton import states as tiles
-from tests.helpers.triton import DEVICE, MASKS, ON_GPU, KernelCase, kernels_of
+from tests.helpers.triton import (
+    DEVICE,
+    MASKS,
+    ON_GPU,
+    KernelCase,
+    check_cell,
+    check_chosen_on_a_gpu,
+    kernels_of,
+    launches_of,
+)
 
 OPERATORS = {"mamba": selective_state_space, "s4d": channel_state_space}
 MODULES = {"mamba": selective_kernels, "s4d": channel_kernels}
@@ -198,13 +201,7 @@ def test_two_pieces_equal_the_whole_and_second_derivatives_those_of_plain_torch(
 def test_launches_and_memory(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One launch forward and three backward, of which Mamba's last one is a sum of torch; few tensors are kept."""
     case = Case(kind, 40, 3, 16, 16 if kind == "mamba" else 32)
-    run, launched = case.module.launch, []
-
-    def counted(kernel: Any, *given: Any) -> None:
-        launched.append(kernel)
-        run(kernel, *given)
-
-    monkeypatch.setattr(case.module, "launch", counted)
+    launched = launches_of(monkeypatch, case.module)
     small = Case(kind, 2, 1, 1, 1)
     sum(
         small.operator(**{name: each.float().to(DEVICE).requires_grad_() for name, each in small.tensors.items()})
@@ -217,52 +214,18 @@ def test_launches_and_memory(kind: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert kept <= 2 * sum(each.numel() for each in (*tensors, *results))
 
 
-@pytest.mark.parametrize("kind", OPERATORS)
-def test_the_first_use_compares_with_plain_torch(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = MODULES[kind]
-    forward = module.forward
-
-    def wrong(given: Any) -> Any:
-        results, saved = forward(given)
-        results[0][-1].mul_(1.001)
-        return results, saved
-
-    monkeypatch.setattr(module, "forward", wrong)
-    reason = module._probe.__wrapped__(torch.device(DEVICE))
-    assert re.fullmatch("result 0 differs from that of PyTorch by .*e-0. of its norm", reason)
-
-
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter has one thread")
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_the_same_bits_again(kind: str) -> None:
     case = Case(kind, 300, 40, 50, 16, "both")
-    expected = case.by_kernels()
-    for _ in range(10):
-        found = case.by_kernels()
-        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    case.check_repeats()
 
 
 CELLS = {"mamba": MambaCell(4, 3, state_size=2), "s4d": S4DCell(4, 3, state_size=2)}
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_cells_equal_their_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, batch = 5, 3
-    cell: Any = CELLS[name].to(DEVICE)
-    monkeypatch.setattr(choice, "is_on_gpu", lambda cell: True)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    module = Recurrent(lambda size: copy.deepcopy(cell), 4)
-    assert module.choice(module.cells[0]) == Choice("fused", None, choice.SHORT)
-    assert module.choice(module.cells[0]).name == "fused"
-    monkeypatch.undo()
-    assert importlib.import_module(cell.fused_operator.kernels["cuda"]) is MODULES[name]
-    lengths, starts = torch.tensor([2, steps, 3], device=DEVICE), (torch.rand(steps, batch) < 0.3).to(DEVICE)
-    inputs = torch.randn(steps, batch, 4, device=DEVICE)
-    found = []
-    for backend in ("fused", "reference"):
-        module = Recurrent(lambda size: cell, 4, backend=backend)
-        outputs, (state,) = module(leaf := inputs.clone().requires_grad_(), lengths=lengths, starts=starts)
-        total = outputs.sin().sum() + sum(each.sin().sum() for each in state)
-        found.append([outputs, *torch.autograd.grad(total, [leaf, *cell.parameters()])])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+def test_cells_equal_their_loop(name: str) -> None:
+    check_chosen_on_a_gpu(CELLS[name])
+    assert importlib.import_module(CELLS[name].fused_operator.kernels["cuda"]) is MODULES[name]
+    check_cell(CELLS[name])

@@ -86,7 +86,5 @@ def test_each_result_may_be_differentiated_alone_and_nothing_is_saved() -> None:
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter has one thread")
 def test_the_same_bits_again() -> None:
     case = Case(300, 40, 4, "both")
-    expected = case.check()
-    for _ in range(10):
-        found = case.by_kernels()
-        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    case.check()
+    case.check_repeats()

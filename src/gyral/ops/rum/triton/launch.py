@@ -1,8 +1,7 @@
 """The Python functions that launch the Triton kernels of RUM."""
 
 import functools
-import math
-from types import SimpleNamespace
+import sys
 from typing import Any
 
 import torch
@@ -11,12 +10,14 @@ from torch import Tensor
 
 from gyral.ops.compilation import start
 from gyral.ops.native.products import cast, project, project_backward, recurrent_gradient
-from gyral.ops.operator import KernelUnavailableError, count_true
+from gyral.ops.operator import count_true
+from gyral.ops.rum import OPERATOR
 from gyral.ops.rum.triton.blocks import backward_blocks, forward_blocks
 from gyral.ops.rum.triton.loop import Loop, stride_of
 from gyral.ops.rum.triton.one_row import backward_one_row, forward_one_row
 from gyral.ops.rum.triton.step import StepConfig
 from gyral.ops.sequences import split_keep
+from gyral.ops.triton.launch import difference, preparation, waves
 
 DTYPES: tuple[torch.dtype, ...] = (torch.float32,)
 PRODUCT_DTYPES: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
@@ -166,40 +167,22 @@ def _product_dtype(a: Any) -> torch.dtype:
     return a.product_dtype if a.product_dtype in PRODUCT_DTYPES else a.w_hh.dtype
 
 
-def prepare(device: torch.device) -> None:
-    """Run the kernels on a small example once per device and process.
-
-    Raises:
-        KernelUnavailableError: The kernels do not run on the device.
-    """
-    reason = _probe(device)
-    if reason is not None:
-        raise KernelUnavailableError(f"the Triton kernels do not run on {device}: {reason}")
-
-
 @functools.cache
+@torch.inference_mode(False)
 def _probe(device: torch.device) -> str | None:
-    """Return the reason why a small example fails forward or backward, or None if it succeeds."""
-    steps, batch, size = 2, 1, 4
+    """Return the reason why the kernels fail, or None. The second example has a memory and all masks."""
+    steps, batch, size, inputs = 3, 2, 4, 2
+    shapes = (steps, batch, inputs), (3 * size, inputs), (2 * size, size), (3 * size,), (batch, size)
+    tensors = [waves(device, *shape) for shape in shapes]
+    memory = torch.eye(size, device=device).flip(0).repeat(batch, 1, 1)
+    lengths, starts = torch.arange(steps - batch + 1, steps + 1, device=device), waves(device, steps, batch) > 0.9
+    module, names = sys.modules[__name__], OPERATOR.Arguments._fields[:6]
+    masked = *tensors, memory, None, None, lengths, starts, "relu", None, 1e-5, None
+    plain = *tensors, *[None] * 5, "tanh", 1.0, 1e-5, None
+    return difference(module, OPERATOR, plain, names[:5]) or difference(module, OPERATOR, masked, names)
 
-    def values(*shape: int) -> Tensor:
-        return torch.linspace(-1, 1, math.prod(shape), device=device).view(shape)
 
-    a = SimpleNamespace(
-        **{"x": values(steps, batch, 2), "w_ih": values(3 * size, 2), "w_hh": values(2 * size, size)},
-        **{"b": values(3 * size), "h0": values(batch, size), "norms": None, "keep": None, "lengths": None},
-        **{"starts": None, "activation": "relu", "eta": None, "epsilon": 1e-5, "product_dtype": None},
-    )
-    try:
-        for memory in (None, torch.eye(size, device=device).repeat(batch, 1, 1)):
-            a.memory = memory
-            results, saved = forward(a)
-            gradients = backward(a, results, saved, [values(steps, batch, size), None, None, None], {"x": True})
-            if not (results[0].isfinite().all() and gradients["x"].isfinite().all()):
-                return "their results are not finite"
-    except Exception as error:  # compiler, driver and interpreter raise errors of many types
-        return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
-    return None
+prepare = preparation("RUM", _probe)
 
 
 def allocate(a: Any) -> tuple[list[Any], list[Any]]:
