@@ -50,7 +50,7 @@ def stub_rum() -> None:
         setattr(launch, name, Nothing())
     launch._processors = lambda _: 132  # type: ignore[assignment]
     products._is_supported = lambda _: False  # type: ignore[assignment]  # as on a GPU
-    triton.prepare = lambda _: None  # type: ignore[assignment]
+    triton.prepare = lambda _: None
     rum.OPERATOR.kernels = {"cpu": "gyral.ops.rum.triton"}
     operator.load_or_reason.cache_clear()
 
