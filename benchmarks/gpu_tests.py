@@ -17,22 +17,11 @@ from benchmarks.gpu_share import COLLECTED
 from benchmarks.provenance import ROOT
 
 ALONE = "tests/gpu/test_speed.py"  # tests of times
-# what the others run: those that compile most are first
-KERNELS = (
-    "tests/ops/rum/test_rum_triton.py",
-    "tests/ops/rum/test_rum_steps_triton.py",
-    "tests/ops/delta/test_delta_triton.py",
-    "tests/ops/diagonal/test_diagonal_triton.py",
-    "tests/ops/selective_scan/test_state_spaces_triton.py",
-    "tests/ops/short_convolution/test_short_convolution_triton.py",
-    "tests/ops/rotation_scan/test_rotation_scan_triton.py",
-    "tests/ops/normalized_heads/test_normalized_heads_triton.py",
-    "tests/ops/stabilized_gates/test_stabilized_gates_triton.py",
-    "tests/ops/convolution/test_convolution_triton.py",
-    "tests/ops/block_scan/test_block_scan_triton.py",
-    "tests/ops/permutation_scan/test_permutation_scan_triton.py",
-    "tests/ops/polar/test_polar_triton.py",
-)
+# what the others run; long files are first, as they compile most
+KERNELS = [
+    *map(str, sorted(ROOT.glob("tests/ops/*/test_*triton*.py"), key=lambda path: -path.stat().st_size)),
+    "tests/ops/test_preparation.py",
+]
 PATHS = (*KERNELS, "tests/gpu", f"--ignore={ALONE}")
 OPTIONS = ("-v", "-p", "no:cacheprovider", "-p", "benchmarks.gpu_share", "--tb=short", "--durations=10")
 PYTEST = (sys.executable, "-m", "pytest", *OPTIONS)
