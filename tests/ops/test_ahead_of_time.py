@@ -15,6 +15,7 @@ import pytest
 
 from tests.helpers import ahead_of_time
 from tests.helpers.ahead_of_time import CARDS, FAMILIES, HOPPER
+from tests.helpers.found import at_least
 from tests.helpers.running import ROOT
 
 BARRIERS = 2  # more than recorded that a loop may have: compilers differ
@@ -62,6 +63,13 @@ def test_recorded_kernels_fit_their_cards(tmp_path: Path) -> None:
     assert all(stack > ahead_of_time.SPILLS for stack in record["known_spills"].values())
     if any(record["families"][name]["digest"] != ahead_of_time.digest(family) for name, family in FAMILIES.items()):
         check(compile_all(tmp_path))
+
+
+def test_all_folders_with_kernels_are_recorded() -> None:
+    ops = ROOT / "src" / "gyral" / "ops"
+    files = at_least(40, (file for file in ops.rglob("*.py") if "@triton.jit" in file.read_text(encoding="utf-8")))
+    folders = {file.parent.relative_to(ops).as_posix() for file in files}
+    assert folders - {"triton"} <= {family.folder for family in FAMILIES.values()}
 
 
 @pytest.mark.slow
