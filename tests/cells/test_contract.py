@@ -372,6 +372,23 @@ def test_corner_inputs_stay_finite(case: str) -> None:
             assert all(tensor.isfinite().all() for tensor in tensors), f"on {backend}"
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_corner_parameters_stay_finite(model: str) -> None:
+    """Training leaves initial values: no weights are zero, and exponentials of biases are out of bounds."""
+    for backend, bias in itertools.product(("reference", "auto"), (-100.0, 100.0)):
+        module = run_by(copy.deepcopy(built(model)).float(), backend)
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                is_bias = "bias" in name.rpartition(".")[2]
+                parameter += bias if is_bias else 0.5 * torch.randn_like(parameter)
+        inputs, state = 30 * torch.randn(STEPS, BATCH, INPUT_SIZE), module.init_state(BATCH)
+        for leaf in floats(inputs, state):
+            leaf.requires_grad_()
+        values = module(inputs, state)
+        tensors = (*floats(values), *gradients(module, values, inputs, state))
+        assert all(tensor.isfinite().all() for tensor in tensors), f"on {backend} with biases of {bias}"
+
+
 def test_a_sequence_with_starts_equals_its_segments(case: str) -> None:
     cell = copy.deepcopy(built(case))
     model = run_by(cell)

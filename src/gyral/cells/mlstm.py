@@ -17,6 +17,7 @@ from gyral.ops.gated_heads.naive import read
 from gyral.ops.normalized_heads import normalized_heads
 from gyral.ops.sequences import last_step
 from gyral.ops.stabilized_gates import NEVER, stabilized_gates
+from gyral.ops.stabilized_gates.naive import smallest_divisor
 
 
 class Heads(NamedTuple):
@@ -47,7 +48,8 @@ class StabilizedCell(MatrixMemoryCell):
         h_t = C_tᵀ q_t / (max(|n_tᵀ q_t|, e^{−m_t}) + 10⁻⁶)
 
     The state has C and n as one matrix, whose last column is n. m is −10³⁰ before the first step, so that m_1 = i_1 as
-    in the authors' parallel form; their step starts from m_0 = 0.
+    in the authors' parallel form; their step starts from m_0 = 0. Unlike there, e^{−m_t} is at most e⁸⁰: it would
+    overflow in float32, and its gradient would not be a number, where the first i_t of a sequence is below −88.
 
     State:
         A NamedTuple (memory, stabilizer): [C, n] (B, H, K, V + 1) and m (B, H).
@@ -104,7 +106,7 @@ class StabilizedCell(MatrixMemoryCell):
         decay = torch.where(before > NEVER / 2, forget + before - stabilizer, 0.0)
         write = torch.exp(write - stabilizer) * self.key_size**-0.5
         outputs, memory = run_step(operands(heads, decay, write), state.memory)
-        normal = normalized_heads.naive(outputs, torch.exp(-stabilizer), self.epsilon)
+        normal = normalized_heads.naive(outputs, smallest_divisor(stabilizer), self.epsilon)
         outputs = self.read(normal, projected, values)
         return outputs[..., : self.hidden_size], state._replace(memory=memory, stabilizer=stabilizer)
 

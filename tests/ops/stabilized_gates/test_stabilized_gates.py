@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -48,3 +49,13 @@ CONTRACT = Contract(
     states=["first"],
     truth=step_by_step,
 )
+
+
+@pytest.mark.parametrize("is_readable", [False, True])
+def test_the_smallest_divisor_does_not_overflow(is_readable: bool) -> None:
+    gates = torch.tensor([[[-200.0, -90.0, -79.0, -60.0, 1.0, 1.0, 1.0, 1.0]]], requires_grad=True)
+    function = stabilized_gates.naive if is_readable else stabilized_gates
+    _, _, least, _ = function(gates, torch.full((1, 4), NEVER))
+    torch.testing.assert_close(least.log().flatten(), torch.tensor([80.0, 80.0, 79.0, 60.0]))
+    (gradient,) = torch.autograd.grad((least / least.detach()).sum(), gates)
+    torch.testing.assert_close(gradient.flatten(), torch.tensor([0.0, 0.0, -1.0, -1.0] + [0.0] * 4))

@@ -53,6 +53,15 @@ def test_kernels_equal_plain_torch(masks: str) -> None:
     Case(1, 1, 1, masks).check()
 
 
+def test_the_smallest_divisor_does_not_overflow() -> None:
+    case = Case(20, 3, 2, "starts")
+    case.tensors["gates"][..., :2] -= 100
+    case.tolerance = 2e-5  # float32 has steps of 8e-6 at 100
+    found = case.check()
+    assert found["least"].max().log() == pytest.approx(80)
+    assert found["gates"].isfinite().all()
+
+
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of numpy
 def test_what_is_no_number_stays_in_its_sequence() -> None:
     case = Case(20, 3, 2, "both")

@@ -11,6 +11,7 @@ from gyral.ops.scan import is_any_number, scan
 from gyral.ops.sequences import shift, zero_beyond
 
 NEVER = -1e30  # the stabilizer before the first step, in place of −∞, whose differences are not numbers
+LARGEST = 80.0  # exponent of e^{−m}: float32 ends at e^88, and outputs that are divided by e^80 are zero to all digits
 
 
 def stabilized_gates(
@@ -30,8 +31,9 @@ def stabilized_gates(
         scale: A factor of `write`.
 
     Returns:
-        decay, write, e^{−m} and the stabilizers m, (T, B, H) each. Without m_{t−1} the decay is 0: the memory is zero,
-        and −10³⁰ in sums of decays would leave none of their digits. Beyond the lengths the logits count as zeros.
+        decay, write, e^{−m} (at most e⁸⁰) and the stabilizers m, (T, B, H) each. Without m_{t−1} the decay is 0: the
+        memory is zero, and −10³⁰ in sums of decays would leave none of their digits. Beyond the lengths the logits are
+        zeros.
     """
     if lengths is not None:
         ended = torch.arange(len(gates), device=gates.device).unsqueeze(1) >= lengths
@@ -43,9 +45,14 @@ def stabilized_gates(
     if starts is not None:
         before = before.masked_fill(starts.unsqueeze(-1), NEVER)
     decay = torch.where(before > NEVER / 2, forget + before - stabilizers, 0.0)
-    found = decay, torch.exp(write - stabilizers) * scale, torch.exp(-stabilizers), stabilizers
+    found = decay, torch.exp(write - stabilizers) * scale, smallest_divisor(stabilizers), stabilizers
     decay, write, least, stabilizers = (zero_beyond(each, lengths) for each in found)
     return decay, write, least, stabilizers
+
+
+def smallest_divisor(stabilizers: Tensor) -> Tensor:
+    """Return e^{−m}, at most e⁸⁰."""
+    return torch.exp((-stabilizers).clamp(max=LARGEST))
 
 
 def scan_maximum(forget: Tensor, write: Tensor, first: Tensor, starts: Tensor | None = None) -> Tensor:

@@ -28,8 +28,8 @@ struct Arguments {
 };
 
 constexpr double NEVER = -1e30;  // the stabilizer before the first step, as in naive.py
+constexpr double LARGEST = 80;   // exponent of e^{-m}, as there
 
-// Not `exponential`, whose results have bounds: e^{-m} may be infinite.
 template <class Real> inline Real power(Real x) { return std::exp(x); }
 
 template <class Real> struct Scan {
@@ -60,7 +60,7 @@ template <class Real> struct Scan {
             const Step now = step(at, h);
             decay[h] = has_before(now) ? now.kept - now.stabilizer : Real(0);
             write[h] = power(now.write - now.stabilizer) * Real(given.scale);
-            least[h] = power(-now.stabilizer);
+            least[h] = power(std::min(-now.stabilizer, Real(LARGEST)));
             stabilizers[h] = now.stabilizer;
         }
     }
@@ -76,7 +76,9 @@ template <class Real> struct Scan {
             const Step now = step(at, h);
             const Real decay = has_before(now) ? gradient(given.grad_decay, at, h) : Real(0);
             const Real write = gradient(given.grad_write, at, h) * at.of<Real>(given.write, heads)[h];
-            const Real least = gradient(given.grad_least, at, h) * at.of<Real>(given.least, heads)[h];
+            const Real least = -now.stabilizer > Real(LARGEST)
+                                   ? Real(0)
+                                   : gradient(given.grad_least, at, h) * at.of<Real>(given.least, heads)[h];
             const Real total = grad[h] + gradient(given.grad_stabilizers, at, h) - decay - write - least;
             const Real share = at.is_start || now.kept < now.write ? Real(0) : now.kept == now.write ? Real(0.5) : Real(1);
             // a share of zero passes nothing, not even what is no number

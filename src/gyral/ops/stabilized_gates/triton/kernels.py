@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from gyral.ops.stabilized_gates.naive import NEVER
+from gyral.ops.stabilized_gates.naive import LARGEST, NEVER
 from gyral.ops.triton.exponentials import softplus
 from gyral.ops.triton.rows import sigmoid
 from gyral.ops.triton.scan import last_row, scan_tile
@@ -18,7 +18,7 @@ from gyral.ops.triton.sequences import load_lengths, load_starts
 BLOCK = tl.constexpr(4)  # columns of a program: there are few, B H
 BLOCK_STEPS = tl.constexpr(128)  # steps of a tile
 
-_NEVER, _ALL = tl.constexpr(NEVER), tl.constexpr(tl.PropagateNan.ALL)
+_NEVER, _LARGEST, _ALL = tl.constexpr(NEVER), tl.constexpr(LARGEST), tl.constexpr(tl.PropagateNan.ALL)
 
 
 class Config(NamedTuple):
@@ -53,6 +53,12 @@ def _logits(gates, t, columns, steps, rows, config: tl.constexpr):
     at = gates + (place * (2 * config.heads) + columns.head[None, :])
     forget = tl.load(at + config.heads, mask=mask, other=0.0)
     return tl.load(at, mask=mask, other=0.0), forget, -softplus(-forget)
+
+
+@triton.jit
+def _smallest_divisor(m):
+    """Return e^{−m}, at most e⁸⁰."""
+    return tl.exp(tl.minimum(-m, _LARGEST, propagate_nan=_ALL))
 
 
 @triton.jit
@@ -96,7 +102,7 @@ def forward_gates(gates, first, lengths, starts, decay, write, least, stabilizer
         kept = tl.where(before <= _NEVER / 2, 0.0, f + before - now)
         tl.store(decay + at, tl.where(valid, kept, 0.0), mask=mask)
         tl.store(write + at, tl.where(valid, tl.exp(i - now) * config.scale, 0.0), mask=mask)
-        tl.store(least + at, tl.where(valid, tl.exp(-now), 0.0), mask=mask)
+        tl.store(least + at, tl.where(valid, _smallest_divisor(now), 0.0), mask=mask)
         tl.store(stabilizers + at, tl.where(valid, now, 0.0), mask=mask)
 
 
@@ -161,7 +167,8 @@ def backward_gates(
         i, forget, m, share, d = _forgets(gates, m0, starts, stabilizers, grad_decay, t, columns, steps, rows, config)
         valid = mask & (t[:, None] < columns.length[None, :])
         written = _load(grad_write, at, valid) * tl.exp(i - m) * config.scale
-        b = _load(grad_stabilizers, at, valid) - d - written - _load(grad_least, at, valid) * tl.exp(-m) + passed
+        divided = tl.where(-m > _LARGEST, 0.0, _load(grad_least, at, valid) * _smallest_divisor(m))
+        b = _load(grad_stabilizers, at, valid) - d - written - divided + passed
         total, _ = scan_tile(following, following, b, b, (following == 0.0).to(tl.int32), g, g, False)
         g = last_row(total, BLOCK_STEPS)
         # a share of zero passes nothing, not even NaN
