@@ -112,21 +112,27 @@ def parse(arguments: list[str]) -> Settings:
 
 
 class TorchGRU(nn.Module):
-    """torch.nn.GRU in place of the recurrent stack of a model with one layer of GRU, with its weights."""
+    """torch.nn.GRU in place of the layer of a recurrent stack with one layer of GRU, with its weights."""
 
     def __init__(self, stack: Any) -> None:
         super().__init__()
         (cell,) = stack.cells
-        self.layer = nn.GRU(cell.input_size, cell.hidden_size)
+        self.layer, self.block = nn.GRU(cell.input_size, cell.hidden_size), stack.block
         with torch.no_grad():
-            for parameter, value in zip(self.layer.parameters(), stack.parameters(), strict=True):
+            for parameter, value in zip(self.layer.parameters(), cell.parameters(), strict=True):
                 parameter.copy_(value)
 
     def init_state(self, batch_size: int) -> Tensor:
         return torch.zeros(batch_size, self.layer.hidden_size)
 
     def forward(self, inputs: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
-        outputs, state = self.layer(inputs, None if state is None else state.unsqueeze(0))
+        state = None if state is None else state.unsqueeze(0)
+        if self.block is None:
+            outputs, state = self.layer(inputs, state)
+        else:
+            stream = self.block.enter(inputs)
+            outputs, state = self.layer(self.block.normalize(0, stream), state)
+            outputs = self.block.finish(self.block.add(0, stream, outputs), lengths)
         return outputs, state.squeeze(0)
 
 
