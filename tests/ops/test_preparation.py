@@ -45,7 +45,7 @@ def test_the_first_use_compares_with_plain_torch(name: str, monkeypatch: pytest.
 
     differs = "differs from that of PyTorch by .*e-0. of its norm$"
     for function, replaced, reason in (
-        ("backward", fail, "RuntimeError: out of resources$"),
+        ("forward", fail, "RuntimeError: out of resources$"),
         ("forward", wrong_results, f"result 0 {differs}"),
         ("backward", wrong_gradients, f"gradient of .* {differs}"),
     ):
