@@ -17,7 +17,7 @@ from benchmarks.gpu_share import COLLECTED
 from benchmarks.provenance import ROOT
 
 ALONE = "tests/gpu/test_speed.py"  # tests of times
-# what the others run; long files are first, as they compile most
+# what the others run; the longest files are first, because they may compile most
 KERNELS = [
     *map(str, sorted(ROOT.glob("tests/ops/*/test_*triton*.py"), key=lambda path: -path.stat().st_size)),
     "tests/ops/test_preparation.py",

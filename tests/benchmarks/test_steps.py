@@ -21,10 +21,11 @@ def _global_state(monkeypatch: pytest.MonkeyPatch) -> Any:
     torch.use_deterministic_algorithms(False)
 
 
-def test_rows_are_measured_beside_torch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", ["null", "swiglu"])
+def test_rows_are_measured_beside_torch(capsys: pytest.CaptureFixture[str], tmp_path: Path, block: str) -> None:
     path = tmp_path / "steps.jsonl"
     path.write_text("an earlier record\n")
-    assert steps.main([*TINY, "row=gru,rum_lambda1", "column=S3", f"json={path}"]) == 0
+    assert steps.main([*TINY, "row=gru,rum_lambda1", "column=S3", f"json={path}", f"model.block={block}"]) == 0
     base, *rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert (base["row"], base["cell"], base["step_ratio"]) == ("torch.nn.GRU", "torch.nn.GRU", 1.0)
     assert [(row["row"], row["cell"], row["column"]) for row in rows] == [
