@@ -34,6 +34,7 @@ from gyral.core.checks import check_choice
 from gyral.core.measures import Measure, percent
 from gyral.reports.catalogue import containing
 from gyral.reports.measures import task_measures
+from gyral.reports.rows import counted_runs
 from gyral.reports.statistics import mean_text
 from gyral.runs.record_files import read_probe
 from gyral.runs.run_record import RunRecord, measures_of
@@ -252,15 +253,15 @@ def _seeds(
     records: Sequence[RunRecord], experiment: str, options: Sequence[str], read: Value, mean_over: str | None
 ) -> dict[str, dict[str, float]]:
     """Return for each seed of an experiment the measure of its runs, by their value of the option `mean_over`."""
-    seeds: dict[str, dict[str, float]] = {}
     tables = containing([experiment])
-    chosen = {key for table in tables for key in table.chosen}  # on the validation split, by another seed
-    others = {table.chosen_by for table in tables}
-    for record in records:
-        if record.experiment != experiment or record.seed in others:
-            continue
+    free = {mean_over, *(key for table in tables for key in table.chosen)}
+    runs = [record for record in records if record.experiment == experiment and _has(record, options, free)]
+    for table in tables:
+        runs = counted_runs(table, runs)
+    seeds: dict[str, dict[str, float]] = {}
+    for record in runs:
         value = read(record)
-        if value is not None and _has(record, options, {*chosen, mean_over}):
+        if value is not None:
             seeds.setdefault(record.seed, {})[str(record.options.get(mean_over)) if mean_over else ""] = value
     return dict(sorted(seeds.items()))
 

@@ -106,6 +106,13 @@ def test_options_are_chosen_on_the_validation_split_for_each_row_and_column(
     assert Path("heat.png").stat().st_size > 1000
     assert "the records of 6 finished runs" in report.out
 
+    # nor is a run with a value that they did not choose
+    other = invoke(*GIVEN, "experiment=tiny/gru", "column=tiny/parity", f"optimizer.lr={BEST['sums']}", "seed=1,2")
+    assert other.status == 0, other.err
+    rows = [line for line in other.out.splitlines() if line.lstrip().startswith("A GRU")]
+    assert rows
+    assert rows == [line for line in outcome.out.splitlines() if line.lstrip().startswith("A GRU")]
+
     # a model that is no row runs by the protocol; an option that is given is not chosen
     outcome = invoke(*GIVEN, "model=rnn", "column=tiny/parity", "optimizer.lr=0.01", "seed=1")
     assert outcome.status == 0, outcome.err

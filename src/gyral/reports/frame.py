@@ -83,7 +83,7 @@ class Frame:
 
     @property
     def records(self) -> list[RunRecord]:
-        """All runs, of all budgets, and those that have chosen options."""
+        """All runs, of all budgets, and those that no number has."""
         return [record for row in self.rows for record in row.runs]
 
     @cached_property

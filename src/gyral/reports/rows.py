@@ -32,7 +32,8 @@ class Row:
         records: the runs.
         others: runs with another `BUDGET` than those of their column in `records`, which only notes show.
         label: its name in the report, with the overrides that it does not share with all rows, one a line.
-        trials: runs that have chosen options of `records`; no number has theirs.
+        trials: runs that have chosen options of `records`, and runs with values that they have not chosen; no number
+            has theirs.
         source: where its published values come from, see `gyral.config.tables.Table.source`.
     """
 
@@ -56,7 +57,7 @@ class Row:
 
     @property
     def runs(self) -> list[RunRecord]:
-        """All runs, of all budgets, and those that have chosen options."""
+        """All runs, of all budgets, and those that no number has."""
         return [*self.records, *self.others, *self.trials]
 
     def published(self, measure: str, column: str = "") -> float | None:
@@ -106,8 +107,8 @@ def _setting_of(sweep: Sweep, record: RunRecord) -> tuple[str, ...]:
 
 def _row(sweep: Sweep, experiment: str, setting: tuple[str, ...], records: list[RunRecord]) -> Row:
     """Return the row of runs. In each column, those of one budget count."""
-    trials = [record for record in records if record.seed == sweep.chosen_by]
-    counted, others = [record for record in records if record not in trials] if trials else records, []
+    counted, others = counted_runs(sweep, records), []
+    trials = [record for record in records if record not in counted]
     if sweep.layout in WITH_STEPS:
         columns: dict[str, list[RunRecord]] = {}
         for record in counted:
@@ -123,6 +124,23 @@ def _row(sweep: Sweep, experiment: str, setting: tuple[str, ...], records: list[
     if sweep.layout == "tasks" and isinstance(paper.get(sweep.measure), float | int):
         paper = {**paper, sweep.measure: {AVERAGE: paper[sweep.measure]}}
     return Row(experiment, setting, paper, counted, others, trials=trials, source=sweep.sources.get(experiment, {}))
+
+
+def counted_runs(sweep: Sweep, records: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return the runs of a row that numbers have: with several values of a chosen option, those with the best of them."""
+
+    def place(record: RunRecord) -> tuple[str, ...]:
+        return (sweep.column_of(record), *(str(select(record.config, key)) for key in sweep.chosen))
+
+    runs = [record for record in records if record.seed != sweep.chosen_by]
+    places = {*map(place, runs)}
+    best: dict[str, tuple[float, tuple[str, ...]]] = {}  # by column, of the values that runs have
+    for trial in records:
+        score, (column, *_) = trial.metrics.get("monitor", math.nan), place(trial)
+        if trial.seed == sweep.chosen_by and math.isfinite(score) and place(trial) in places:
+            cost = -score if select(trial.config, "task.mode") == "max" else score
+            best[column] = min(best.get(column, (math.inf, ())), (cost, place(trial)))
+    return [record for record in runs if place(record) == best.get(sweep.column_of(record), (0, place(record)))[1]]
 
 
 def by_budget(records: Iterable[RunRecord]) -> list[list[RunRecord]]:
