@@ -2,7 +2,7 @@
 
 Usage: python -m benchmarks.cells [key=value …]
 
-  model=rum,rum:lambd=1,lstm   cells, by their file in conf/model, with cell options after colons; default: all
+  model=rum,rum:lambd=1,lstm   cells, by their file in conf/cell, with cell options after colons; default: all
   backend=reference,fused      backends to measure if the cell has them; also: compile
   size=128x53x50,…             batch x time steps x hidden size; paper (the default): sizes of the RUM paper's tasks;
                                growth: sizes that vary one of the three at a time

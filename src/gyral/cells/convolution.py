@@ -113,7 +113,7 @@ class ConvolutionCell(DeclaredCell):
         return output, self.State(values, earlier)
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        """Return the reason why the kernels of a CPU do not run; other devices have a loop over the window."""
+        """Return the reason why the kernels of a CPU do not run; without kernels, there is a loop over the window."""
         if self.bias.is_cuda or self.bias.device.type not in convolution.convolution.kernels:
             return None
         return convolution.unsupported_reason(self.bias)

@@ -30,7 +30,7 @@ class ONLSTMCell(RegularizedCell):
         ĩ = 1 − cumax(W_ĩ x + U_ĩ h + b_ĩ)                 master input gate, falling from 1 to 0
         ω = f̃ ⊙ ĩ                                          overlap, where both gates are open
         f̂ = f ⊙ ω + (f̃ − ω),   î = i ⊙ ω + (ĩ − ω)
-        c_t = f̂ ⊙ c_{t−1} + î ⊙ ĉ,   h_t = o ⊙ tanh(c_t)    (their equations 3 to 13)
+        c_t = f̂ ⊙ c_{t−1} + î ⊙ ĉ,   h_t = o ⊙ tanh(c_t)    (their equations 1 to 6, 9 to 14)
 
     Each entry of a master gate applies to C neurons, the last one to fewer if C does not divide N.
 

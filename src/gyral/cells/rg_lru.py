@@ -31,7 +31,7 @@ class RGLRUCell(WidthPreservingCell):
         h_t = a_t ⊙ h_{t−1} + √(1 − a_t²) ⊙ (i_t ⊙ x_t)           at the first step h_t = i_t ⊙ x_t
 
     The first step is that of a sequence or of a segment (`starts`), so the state has a flag for it. W_a and W_x are
-    block-diagonal. The gradient of the square root is at most 500, as in the authors' code. x_t is the input, or W_ih
+    block-diagonal. The gradient of the square root is at most 1000, as in the authors' code. x_t is the input, or W_ih
     times the input if its size is not N; see `gyral.cells.diagonal.WidthPreservingCell`. The convolution before this
     recurrence and the gate after it in Griffin's block are not part of the cell. The output is h_t.
 
