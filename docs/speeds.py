@@ -227,7 +227,8 @@ def time_on_gpu(model: str, size: str) -> str:
 
 def faster_on_gpu(size: str) -> str:
     """Return how many of the cells whose own kernels ran, those of the latest record, are faster than cuDNN's GRU."""
-    own = [time for model, time in fastest_at(size, on_gpu()[0]["rows"]).items() if model not in CUDNN and not model.startswith(CUDNN[0])]
+    times = fastest_at(size, on_gpu()[0]["rows"])
+    own = [time for model, time in times.items() if model not in CUDNN and not model.startswith(CUDNN[0])]
     count = sum(time < 1 for time in own)
     return f"{count or 'none'} of {len(own)}"
 

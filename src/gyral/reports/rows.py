@@ -127,7 +127,7 @@ def _row(sweep: Sweep, experiment: str, setting: tuple[str, ...], records: list[
 
 
 def counted_runs(sweep: Sweep, records: Sequence[RunRecord]) -> list[RunRecord]:
-    """Return the runs of a row that numbers have: with several values of a chosen option, those with the best of them."""
+    """Return the runs of a row that numbers have: of several values of a chosen option, those with the best."""
 
     def place(record: RunRecord) -> tuple[str, ...]:
         return (sweep.column_of(record), *(str(select(record.config, key)) for key in sweep.chosen))
