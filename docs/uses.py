@@ -103,7 +103,9 @@ USES = {
     ),
     "functional": Use("`torch.func.grad`", "equals the gradients of `backward`"),
     "ddp": Use("DistributedDataParallel", "gradients are those of the whole batch"),
-    "checkpointing": Use("gradient checkpointing", "same outputs and gradients, with the same dropout masks"),
+    "checkpointing": Use(
+        "gradient checkpointing", "same outputs and gradients, with the same dropout masks; only the inputs are kept"
+    ),
     "in_place": Use("in-place operations", "outputs and states may be overwritten before the backward pass"),
     "forward_mode": Use("forward-mode derivatives", "`torch.autograd.forward_ad` agrees with `backward`"),
     "batched": Use("batched gradients", "`is_grads_batched` and `jacobian(vectorize=True)` equal gradients one by one"),

@@ -1,10 +1,13 @@
 """The cells of published recurrences against their authors' code (golden tensors)."""
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from gyral.cells.mamba3 import add_up
 from tests.helpers.goldens import FAMILIES, OPERATORS, OPTIONAL, UnsupportedGoldenError, check, find
 
 DELTA = (
@@ -41,3 +44,10 @@ def test_a_wrong_number_is_an_error(golden: Path, tmp_path: Path) -> None:
     arrays["grad.inputs"][3, 1, 2] += 1e-6
     np.savez(tmp_path / "min_gru", **arrays)
     assert check(tmp_path / "min_gru.npz") > 1e-8
+
+
+@pytest.mark.parametrize("starts", [None, torch.zeros(20_000, 1, dtype=torch.bool)])
+def test_the_angles_of_mamba3_keep_their_digits_over_long_sequences(starts: torch.Tensor | None) -> None:
+    turns, first = 2 * torch.rand(20_000, 1, 1, 2), torch.zeros(1, 1, 2)
+    distance = add_up(turns, first, starts) - add_up(turns.double(), first.double(), starts)
+    assert torch.remainder(distance + 0.5, 2 * math.pi).sub(0.5).abs().max() < 1e-6

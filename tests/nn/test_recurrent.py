@@ -282,6 +282,11 @@ def test_wrong_lengths_are_refused(backend: str, lengths: list[Any]) -> None:
         model(torch.randn(STEPS, BATCH, X, dtype=torch.float64), lengths=lengths)
 
 
+def test_lengths_that_are_a_number_are_refused() -> None:
+    with pytest.raises(ValueError, match=f"^lengths must be {BATCH} integers from 0 to {STEPS}$"):
+        make("gru", "fused")(torch.randn(STEPS, BATCH, X, dtype=torch.float64), lengths=STEPS)
+
+
 @for_each("kind", [list, tuple, lambda lengths: torch.tensor(lengths, dtype=torch.int32)])
 def test_lengths_may_have_any_integer_dtype(kind: Callable[[list[int]], Any]) -> None:
     model = make("gru")

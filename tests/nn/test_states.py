@@ -48,7 +48,7 @@ def test_rows_are_given_as_tensors_arrays_and_lists(name: str) -> None:
     for rows in ([2, 0], np.array([2, 0]), torch.tensor([2, 0], dtype=torch.int32)):
         assert_rows(network, network.select_state(state, rows), [(state, 2), (state, 0)])
     assert_rows(network, network.select_state(state, torch.tensor(ended)), [(state, 1)])
-    empty = network.select_state(state, torch.zeros(0, dtype=torch.int64))
+    empty = network.select_state(state, [])
     assert {leaf.shape[network.batch_dimension] for leaf in tree_leaves(empty)} == {0}
     reset = network.reset_state(empty, torch.zeros(0, dtype=torch.bool))
     assert [leaf.shape for leaf in tree_leaves(reset)] == [leaf.shape for leaf in tree_leaves(empty)]
@@ -63,10 +63,13 @@ def test_rows_that_a_state_does_not_have_are_an_error_of_one_line() -> None:
         (torch.zeros(B, dtype=torch.uint8), r"uint8 of shape \(3,\)", "B,"),
         ([0, 1], r"int64 of shape \(2,\)", "B,"),
         (True, r"bool of shape \(\)", "B,"),
+        ([], r"bool of shape \(0,\)", "3,"),
         ([True], r"bool of shape \(1,\)", "3,"),
     ):
         with pytest.raises(ValueError, match=bool_needed.format(found, size)):
             layer.reset_state(state, rows)
+    with pytest.raises(ValueError, match=r"^rows is a NoneType, must be a tensor, an array or a list$"):
+        layer.reset_state(state, None)
     for rows in ([3], [-1], [0.0], [True], torch.zeros(B, dtype=torch.uint8), 1):
         with pytest.raises(ValueError, match=r"must be integers from 0 to 2, or bool of shape \(3,\)$"):
             layer.select_state(state, rows)

@@ -714,6 +714,39 @@ def one_line_messages(error: BaseException | None) -> Iterator[str]:
         error = error.__cause__
 
 
+@pytest.mark.parametrize("label", LAYERS)
+def test_memory_is_where_callers_expect_it(label: str) -> None:
+    layer, inputs = maker(label)(), sequence(8, B, X)
+    outputs, _ = layer(inputs)
+    with torch.device("meta"):  # the default device is that of new tensors of the caller
+        torch.testing.assert_close(layer(inputs, lengths=[8] * B)[0], outputs)
+
+    # without gradients: a state keeps no larger tensor, and does not follow changes of the outputs
+    with torch.no_grad():
+        state = layer(inputs)[1]
+        assert all(leaf.untyped_storage().nbytes() <= leaf.nbytes for leaf in tree_leaves(state))
+        before = tree_map(torch.Tensor.clone, state := layer(inputs[:1], state)[1])
+        alone, state = layer(inputs[1:2], state)
+        expected = layer(inputs[1:2], before)[1]
+        alone.fill_(7.0)
+        torch.testing.assert_close(tree_leaves(state), tree_leaves(expected), rtol=0, atol=0)
+
+    # checkpointing, and hooks that move tensors, know those of `save_for_backward` alone
+    found, nodes = set(), [outputs.grad_fn]
+    while nodes:
+        if (node := nodes.pop()) is not None and node not in found:
+            found.add(node)
+            assert not any(isinstance(kept, Tensor) for kept in tree_leaves([*getattr(node, "__dict__", {}).values()]))
+            nodes += [following for following, _ in node.next_functions]
+
+    # weights that another network computes
+    for name, parameter in [*layer._parameters.items()]:
+        if parameter is not None:
+            delattr(layer, name)
+            setattr(layer, name, parameter.detach().requires_grad_())
+    torch.testing.assert_close(layer(inputs)[0], outputs)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _no_process_group_afterwards() -> Iterator[None]:
     yield

@@ -225,7 +225,8 @@ def rotate(vectors: Tensor, angle: Tensor) -> Tensor:
 
 def add_up(turns: Tensor, first: Tensor, starts: Tensor | None) -> Tensor:
     """Return the sums of turns (T, B, H, P) since the last start, or with the first angles (B, H, P); in [0, 2π)."""
-    sums = turns
+    # in float32 the sums of thousands of steps would have a few digits of an angle; MPS has no float64
+    sums = turns if turns.device.type == "mps" else turns.double()
     if starts is None:
         return torch.remainder(sums.cumsum(0) + first, 2 * math.pi).to(turns.dtype)
     if is_any_number(turns.shape[0]):  # the number of passes would be a constant of the exported program

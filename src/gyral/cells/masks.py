@@ -1,11 +1,13 @@
 """Zoneout and recurrent dropout, the options that almost all cells have."""
 
+import itertools
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from gyral.core.checks import check_real
+from gyral.core.errors import InputError
 from gyral.ops.dropout import bernoulli_mask, dropout_mask, zoneout
 from gyral.ops.scan import Shared
 
@@ -119,7 +121,13 @@ def _first_parameter(module: nn.Module) -> Tensor | None:
 
 
 def first_parameter(module: nn.Module) -> Tensor:
-    """Return the first parameter of a module, also of a replica of `torch.nn.DataParallel`, which has none by name."""
+    """Return the first parameter of a module, or the first weight where parameters are replaced by plain tensors.
+
+    A replica of `torch.nn.DataParallel` has no parameters by name, either.
+
+    Raises:
+        InputError: There is none.
+    """
     for parameter in module._parameters.values():  # most cells have some of their own
         if parameter is not None:
             return parameter
@@ -128,11 +136,22 @@ def first_parameter(module: nn.Module) -> Tensor:
     if found is not None:
         return found
     replicated = (each for part in module.modules() for each in vars(part).get("_former_parameters", {}).values())
-    return next(replicated)
+    # weights that another network computes are plain tensors or buffers
+    computed = (
+        each
+        for part in module.modules()
+        for each in (*vars(part).values(), *part._buffers.values())
+        if isinstance(each, Tensor) and (each.is_floating_point() or each.is_complex())
+    )
+    found = next(itertools.chain(replicated, computed), None)
+    if found is None:
+        raise InputError(f"{type(module).__name__} has no parameters")
+    return found
 
 
 def kernel_zoneout(mask: Tensor | None, probability: float) -> Tensor | None:
     """Return zoneout in the form that kernels take: the mask in training, the probability () in evaluation, or None."""
     if mask is None and probability > 0:
-        return torch.tensor(probability, dtype=torch.float64)  # a scalar does not change the dtype of a product
+        # without dimensions, it does not change the dtype of a product
+        return torch.tensor(probability, dtype=torch.float64, device="cpu")
     return mask

@@ -90,9 +90,10 @@ def check_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int, 
     """
     error = InputError(f"lengths must be {batch_size} integers from 0 to {steps}")
     if not isinstance(lengths, Tensor):
-        if any(isinstance(length, bool) or not isinstance(length, Integral) for length in lengths):
+        given = [*lengths] if isinstance(lengths, Iterable) else [None]
+        if any(isinstance(length, bool) or not isinstance(length, Integral) for length in given):
             raise error
-        lengths = torch.tensor([int(length) for length in lengths], dtype=torch.int64)
+        lengths = torch.tensor([*map(int, given)], dtype=torch.int64, device="cpu")
     check_movable("lengths", lengths, device)
     is_integer = not (lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool)
     if lengths.shape != (batch_size,) or not is_integer:
@@ -182,9 +183,14 @@ def _join(shapes: list[Any]) -> str:
 
 
 def copied(results: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
-    """Return copies of tensors that a backward pass may read, so that callers may overwrite them."""
+    """Return copies of tensors that a backward pass may read, so that callers may overwrite them.
+
+    A state that is a part of a larger tensor, as the last inputs of a convolution are, is also copied: it would keep
+    all of it in memory.
+    """
     # torch.jit.trace checks its graph against one that it records without gradients
     every, is_compiling = torch.jit.is_tracing(), torch.compiler.is_compiling()
+    has_memory = not is_traced()
 
     def copy(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor) or not (every or leaf.requires_grad):
@@ -195,8 +201,14 @@ def copied(results: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
         kept = getattr(leaf.grad_fn, "kept_results", leaf.output_nr + 1)
         return leaf.clone() if leaf.output_nr < kept else leaf
 
+    def copy_state(leaf: Any) -> Any:
+        new = copy(leaf)
+        if new is leaf and has_memory and isinstance(leaf, Tensor) and leaf.untyped_storage().nbytes() > leaf.nbytes:
+            return leaf.clone()
+        return new
+
     outputs, state = results
-    return copy(outputs), copy(state) if isinstance(state, Tensor) else map_leaves(copy, state)
+    return copy(outputs), copy_state(state) if isinstance(state, Tensor) else map_leaves(copy_state, state)
 
 
 def map_leaves(function: Callable[..., Any], state: Any, *others: Any) -> Any:

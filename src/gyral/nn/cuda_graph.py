@@ -260,15 +260,15 @@ class _Graph:
     def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs for inputs and parameters."""
         if all(each is None for each in self.cotangents):
-            return tuple(self.run(tensors))
+            return tuple(self.run(tensors)[0])
         return _Run.apply(self, *tensors)
 
-    def run(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Run forward; return copies of the outputs."""
+    def run(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], object]:
+        """Run forward; return copies of the outputs, and the token of this run for `run_backward`."""
         with self.lock, torch.no_grad(), torch.cuda.device_of(self.inputs[0]):
             self._wait()
             self._run_on(tensors)
-            return _copies(self.outputs)
+            return _copies(self.outputs), self.token
 
     def run_backward(
         self, token: object, random: Tensor, tensors: Sequence[Tensor], gradients: Sequence[Tensor | None]
@@ -276,7 +276,7 @@ class _Graph:
         """Run backward from the gradients of the outputs; return the gradients of inputs and parameters.
 
         Args:
-            token: The attribute `token` after the forward run.
+            token: That of the forward run.
             random: The state of the random numbers before it.
             tensors: Its inputs and parameters.
             gradients: None stands for zeros.
@@ -347,8 +347,8 @@ class _Run(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, graph: _Graph, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.random = generator_of(graph.device).get_state()
-        outputs = graph.run(tensors)
-        ctx.graph, ctx.token = graph, graph.token
+        outputs, ctx.token = graph.run(tensors)
+        ctx.graph = graph
         ctx.kept_results = 0  # the outputs are copies: see `gyral.nn.arguments.copied`
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(

@@ -290,6 +290,8 @@ class RecurrentBase(ChoosesBackends, HasStates):
         if backend == "fused":
             if cell.steps_alone and not torch.is_grad_enabled() and is_light_step(cell, inputs, lengths, starts):
                 outputs, last = cell.forward(tree_map_only(Tensor, lambda leaf: leaf[0], inputs), state)
+                if self.returns_copies and any(leaf is outputs for leaf in last):  # which is also in the state
+                    outputs = outputs.clone()
                 return outputs.unsqueeze(0), last
             if recorded > 0 and tree_leaves(inputs)[0].shape[:2].numel() * cell.output_size <= recorded:
                 after = 1 if missing is not None else AFTER

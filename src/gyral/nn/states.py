@@ -62,7 +62,7 @@ class HasStates(nn.Module, ABC):
             InputError: The state has other tensors or, outside autocast, another dtype than the initial state; or
                 `rows` is not a bool for each of its rows.
         """
-        mask = torch.as_tensor(rows, device=self._device())
+        mask = self._read_rows(rows, torch.bool)
         if mask.dtype != torch.bool or mask.dim() != 1:
             raise _rows_error(mask, "must be bool of shape (B,)")
         if state is None:
@@ -85,13 +85,21 @@ class HasStates(nn.Module, ABC):
         """
         batch_size = self._batch_size(state) or 0
         states = self.split_state(state, batch_size)
-        index = torch.as_tensor(rows, device=self._device())
+        index = self._read_rows(rows, torch.int64)
         if index.dtype == torch.bool and index.shape == (batch_size,):
             index = index.nonzero().squeeze(1)
         is_index = index.dtype in (torch.int64, torch.int32) and index.dim() == 1
         if not is_index or not (is_traced() or index.numel() == 0 or 0 <= index.min() <= index.max() < batch_size):
             raise _rows_error(index, f"must be integers from 0 to {batch_size - 1}, or bool of shape ({batch_size},)")
         return self._change(lambda leaf: leaf.index_select(0, index), states)
+
+    def _read_rows(self, rows: Any, dtype: torch.dtype) -> Tensor:
+        """Return rows as a tensor on the device of the parameters, of this dtype if there are none."""
+        try:
+            read = torch.as_tensor(rows, device=self._device())
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise InputError(f"rows is a {type(rows).__name__}, must be a tensor, an array or a list") from error
+        return read if isinstance(rows, Tensor) or read.shape != (0,) else read.to(dtype)
 
     def _change(self, change: Callable[..., Tensor], *states: tuple[State, ...]) -> Any:
         """Return the joined states of all cells after a change of each tensor (B, …)."""

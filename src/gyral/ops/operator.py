@@ -319,14 +319,14 @@ class _Function(torch.autograd.Function):
         tensors = [flat[index] for index in places]
         for index in places:
             others[index] = None
-        ctx.operator, ctx.sizes, ctx.saved, ctx.others, ctx.places = operator, sizes, saved, others, places
+        ctx.operator, ctx.sizes, ctx.others, ctx.places, ctx.is_fresh = operator, sizes, others, places, True
         ctx.set_materialize_grads(False)  # zeros of a large memory would be read for nothing
         if operator.constant or returns_saved:
             constant = results[operator.results - operator.constant :]
             constant = [each for each in constant if each is not None]
             ctx.mark_non_differentiable(*constant, *(saved if returns_saved else ()))
         ctx.kept_results = operator.results - operator.unread  # how many of the first ones the backward pass reads
-        ctx.save_for_backward(*results[: ctx.kept_results], *tensors)
+        ctx.save_for_backward(*results[: ctx.kept_results], *tensors, *saved)
         return (*results, *saved) if returns_saved else tuple(results)
 
     @staticmethod
@@ -336,7 +336,8 @@ class _Function(torch.autograd.Function):
         kept = ctx.kept_results
         tensors = ctx.saved_tensors  # once: gradient checkpointing refuses to unpack them again
         results, flat = [*tensors[:kept], *[None] * operator.unread], list(ctx.others)
-        for index, tensor in zip(ctx.places, tensors[kept:], strict=True):
+        end = kept + len(ctx.places)
+        for index, tensor in zip(ctx.places, tensors[kept:end], strict=True):
             flat[index] = tensor
         with outside_autocast(tensors[kept].device):
             # the engine enables gradients within a backward pass if and only if `create_graph` is True
@@ -344,7 +345,9 @@ class _Function(torch.autograd.Function):
                 with torch.enable_grad():
                     return None, None, None, *_differentiate(operator, sizes, flat, gradients[:count])
             arguments = _unflatten(flat, sizes) if sizes else flat
-            saved, ctx.saved = ctx.saved, None
+            # kernels overwrite what they saved, which `data` hides from the next call of `saved_tensors`
+            saved = [None if each is None else each.data for each in tensors[end:]] if ctx.is_fresh else None
+            ctx.is_fresh = False
             needs = list(ctx.needs_input_grad[3:])
             if is_in_torch_dispatch_mode():
                 if saved is None:  # an earlier backward pass has overwritten them

@@ -208,7 +208,7 @@ def _run(
         count=len(table),
         input_size=a.x.shape[2],
         product_threads=torch.get_num_threads(),
-        subcells=torch.tensor(table, dtype=torch.int64),
+        subcells=torch.tensor(table, dtype=torch.int64, device="cpu"),
         input=a.x,
         grad_input=grad_x,
         grad_outputs=grad_outputs,

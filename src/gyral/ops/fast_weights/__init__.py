@@ -65,7 +65,7 @@ def sizes(a: Any) -> dict[str, Any]:
         "keep_mean": keep_mean,
         "keep": mask,
         "a0": a.a0 if a.a0.any() else None,  # most sequences start from zeros, which need not be read
-        "decays": (a.decay ** torch.arange(chunk + 1, dtype=torch.float64)).to(a.x.dtype),
+        "decays": (a.decay ** torch.arange(chunk + 1, dtype=torch.float64, device="cpu")).to(a.x.dtype),
     }
 
 

@@ -338,7 +338,7 @@ class Kernel:
         values = self._values(given)
         size = self._workspace(self._pack(*values), is_double)
         if size:
-            workspace = torch.empty(size, dtype=dtype)
+            workspace = torch.empty(size, dtype=dtype, device="cpu")
             values[self.names.index("workspace")] = workspace.data_ptr()
         self._run(self._pack(*values), is_double, backward)
 
