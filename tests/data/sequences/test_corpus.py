@@ -13,7 +13,10 @@ import torch
 from gyral.core.errors import OptionError, UserError
 from gyral.core.measures import SPLITS
 from gyral.data.batching import IGNORED
+from gyral.data.sequences.columns import Column
 from gyral.data.sequences.corpus import Sequences, load
+from gyral.data.sequences.pieces import read_pieces
+from gyral.data.sequences.splitting import draw_splits, draw_stratified_splits
 
 N, T = 10, 4
 TOKENS = np.arange(N * T).reshape(N, T) % 5
@@ -207,6 +210,13 @@ def test_a_folder_of_parquet_files_is_one_file(tmp_path: Path) -> None:
     both = load(folder)
     assert torch.equal(whole(one).inputs, whole(both).inputs)
     assert both.splits["test"].tolist() == [8, 9]
+    place = table.column_names.index("targets")
+    parquet.write_table(table.set_column(place, "targets", table.column("targets").cast("int32")), folder / "2.parquet")
+    (piece,) = read_pieces(folder, both.schema)
+    assert piece.file.read("targets").values.tolist() == [row % 2 for row in [*range(N), *range(N)]]
+    parquet.write_table(table.set_column(place, "targets", table.column("split")), folder / "2.parquet")
+    with pytest.raises(OptionError, match=r"parts: cannot be read: "):
+        list(read_pieces(folder, both.schema))
     parquet.write_table(table.drop(["targets"]), folder / "2.parquet")
     with pytest.raises(OptionError, match=r"parts: 2\.parquet: has no column targets$"):
         load(folder)
@@ -226,6 +236,22 @@ def test_splits_come_from_the_file_or_are_random_but_fixed(tmp_path: Path) -> No
     for name in SPLITS:
         assert np.array_equal(drawn.splits[name], again.splits[name])
     assert not all(np.array_equal(drawn.splits[name], other.splits[name]) for name in SPLITS)
+
+
+@pytest.mark.parametrize("stratify", [False, True])
+def test_no_drawn_split_of_few_sequences_is_empty(tmp_path: Path, stratify: bool) -> None:
+    for count, fractions, sizes in (
+        (3, (0.8, 0.1), [1, 1, 1]),
+        (4, (0.8, 0.1), [1, 2, 1]),
+        (5, (0.9, 0.05), [1, 3, 1]),
+        (5, (0.1, 0.85), [1, 1, 3]),
+    ):
+        column, path = Column.of_scalars("targets", np.zeros(count, dtype=int)), tmp_path / "mine.npz"
+        drawn = (
+            draw_stratified_splits(path, column, *fractions, 0) if stratify else draw_splits(path, count, *fractions, 0)
+        )
+        assert [len(drawn[name]) for name in SPLITS] == sizes
+        assert sorted(np.concatenate([*drawn.values()]).tolist()) == list(range(count))
 
 
 def test_targets_of_a_split_exclude_padding(tmp_path: Path) -> None:
@@ -377,6 +403,11 @@ def test_parquet_files_that_cannot_be_read_are_refused_in_one_line(
     with pytest.raises(OptionError, match=r"cannot be read as \.parquet: ") as raised:
         load(path)
     assert "\n" not in str(raised.value)
+    path = write_parquet(tmp_path)
+    schema = load(path).schema
+    empty = write_parquet(tmp_path, inputs=[], targets=[])
+    with pytest.raises(OptionError, match=r"mine\.parquet: has no rows$"):
+        list(read_pieces(empty, schema))
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(UserError, match=r"^task\.data=\S+: needs the package pyarrow: pip install 'gyral\[parquet\]'$"):
         load(path)

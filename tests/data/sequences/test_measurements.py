@@ -175,6 +175,22 @@ def test_new_data_are_files_arrays_or_frames(tmp_path: Path) -> None:
         read_whole({"x": by_name["x"]}, known.schema)
 
 
+@pytest.mark.parametrize("form", ["csv", "frame", "dictionary"])
+def test_new_classes_may_be_missing(tmp_path: Path, form: str) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones((N, 2)) / 2, y=np.arange(N) % 2 + 4)
+    schema = load(tmp_path / "a.npz", inputs="x", targets="y").schema
+    columns = {"x_0": [0.5] * 3, "x_1": [1.5] * 3, "y": [5.0, np.nan, 4.0]}
+    data: Any = {"x": np.ones((3, 2)) / 2, "y": np.array(columns["y"])}
+    if form == "csv":
+        data = write(tmp_path, ["x_0,x_1,y", "0.5,1.5,5", "0.5,1.5,", "0.5,1.5,4"])
+    elif form == "frame":
+        data = pytest.importorskip("pandas").DataFrame(columns)
+    assert read_whole(data, schema).targets.tolist() == [1, IGNORED, 0]
+    data = {"x": np.ones((2, 2)) / 2, "y": np.array([5.0, 4.5])}
+    with pytest.raises(OptionError, match=r"array y, row 1: 4\.5; not a class of the run, which has 4, 5$"):
+        read_whole(data, schema)
+
+
 def test_new_tokens_must_be_known(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", inputs=np.arange(N * 3).reshape(N, 3) % 5, targets=np.arange(N) % 2)
     schema = load(tmp_path / "a.npz").schema

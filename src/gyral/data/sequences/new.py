@@ -132,7 +132,8 @@ def _classes(column: Column, labels: Sequence[str], found: Inputs) -> np.ndarray
     values = column.values
     if values.dtype.kind in "bf":
         whole = np.isfinite(values) & (values == np.trunc(values))
-        texts = np.where(np.isnan(values), "", np.where(whole, np.where(whole, values, 0).astype(np.int64), values))
+        integers = np.where(whole, values, 0).astype(np.int64).astype(str)
+        texts = np.where(np.isnan(values), "", np.where(whole, integers, values.astype(str)))
     elif values.dtype.kind == "S":
         texts = np.char.decode(values, "utf-8", "replace")
     else:

@@ -193,7 +193,15 @@ def _parquet_pieces(file: ParquetFile, wanted: Collection[str], sequence: str | 
             keys = table.column(sequence).to_pylist() if sequence in names else None
             yield _Block(table, keys, table.nbytes // 8)
 
-    for first, table in _whole_sequences(blocks(), file.path, pyarrow.concat_tables):
+    def join(tables: list[Any]) -> Any:
+        if not tables:
+            raise OptionError("data", file.path, "has no rows")
+        try:
+            return pyarrow.concat_tables(tables, promote_options="permissive")
+        except pyarrow.ArrowException as error:
+            raise OptionError("data", file.path, f"cannot be read: {first_line(error)}") from error
+
+    for first, table in _whole_sequences(blocks(), file.path, join):
         yield Piece(_ParquetPart(file, table), first)
 
 

@@ -18,9 +18,15 @@ def draw_splits(path: Path, count: int, val_fraction: float, test_fraction: floa
         raise OptionError("data", path, f"has {count} sequences; must have at least {len(SPLITS)}, one for each split")
     generator = torch.Generator().manual_seed(mix_seed(seed, "split"))
     order = torch.randperm(count, generator=generator).numpy()
-    val, test = (max(1, round(fraction * count)) for fraction in (val_fraction, test_fraction))
-    train = max(1, count - val - test)
-    return {name: np.sort(rows) for name, rows in zip(SPLITS, np.split(order, [train, train + val]), strict=True)}
+    return {name: np.sort(rows) for name, rows in _cut(order, val_fraction, test_fraction).items()}
+
+
+def _cut(order: np.ndarray, val_fraction: float, test_fraction: float) -> dict[str, np.ndarray]:
+    """Return rows in a random order as splits, each of which has at least one of three or more rows."""
+    val = min(max(1, round(val_fraction * len(order))), len(order) - 2)
+    test = min(max(1, round(test_fraction * len(order))), len(order) - 1 - val)
+    train = len(order) - val - test
+    return dict(zip(SPLITS, np.split(order, [train, train + val]), strict=True))
 
 
 def draw_stratified_splits(
@@ -55,9 +61,6 @@ def draw_stratified_splits(
             parts["train"].append(rows)
             continue
         order = rows[torch.randperm(len(rows), generator=generator).numpy()]
-        val = min(max(1, round(val_fraction * len(rows))), len(rows) - 2)
-        test = min(max(1, round(test_fraction * len(rows))), len(rows) - 1 - val)
-        train = len(rows) - val - test
-        for name, own in zip(SPLITS, np.split(order, [train, train + val]), strict=True):
+        for name, own in _cut(order, val_fraction, test_fraction).items():
             parts[name].append(own)
     return {name: np.sort(np.concatenate(own)) for name, own in parts.items()}
