@@ -82,6 +82,11 @@ def test_what_cannot_be_prepared_is_refused(tmp_path: Path) -> None:
         made(tmp_path, size=3000)
     with pytest.raises(OptionError, match=r"^size=8: sentencepiece learns no such subwords from .*pairs.tsv.*: .+"):
         made(tmp_path, size=8)
+    columns = [line.split("\t") for line in PAIRS.read_text().splitlines()]
+    for name, column, count in (("a.en", 0, 40), ("a.de", 1, 35)):
+        (tmp_path / name).write_text("\n".join(pair[column] for pair in columns[:count]) + "\n")
+    with pytest.raises(OptionError, match=r"^train=\[.*\]: a\.de has 35 sentences, and the other file has more$"):
+        made(tmp_path, train=[tmp_path / "a.en", tmp_path / "a.de"])
     with pytest.raises(OptionError, match="kind=char"):
         made(tmp_path, kind="char")
     for split in ("train", "test"):

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from io import BytesIO
@@ -184,10 +184,19 @@ def _learn(source: PairSource, size: int, kind: str) -> bytes:
     model = BytesIO()
     sentencepiece.set_random_generator_seed(0)  # of the sentences that are drawn, if there are very many
     report = Report()
-    sentences = (side for pair in source.pairs(report) for side in pair)
+    faults: list[BaseException] = []  # sentencepiece raises another error for those of its iterator
+
+    def sentences() -> Iterator[str]:
+        try:
+            for pair in source.pairs(report):
+                yield from pair
+        except (Exception, KeyboardInterrupt) as error:
+            faults.append(error)
+            raise
+
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=sentences,
+            sentence_iterator=sentences(),
             model_writer=model,
             vocab_size=size,
             model_type=kind,
@@ -204,6 +213,8 @@ def _learn(source: PairSource, size: int, kind: str) -> bytes:
             minloglevel=2,
         )
     except (RuntimeError, ValueError) as error:
+        if faults:
+            raise faults[0] from None
         if not report.kept:
             raise OptionError(source.option, source.path, f"contains no pair{report.oddities()}") from None
         reason = str(error).strip().splitlines()[-1].rpartition("] ")[2]
