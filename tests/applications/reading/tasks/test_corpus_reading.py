@@ -18,6 +18,12 @@ def test_metrics_without_predictions_depend_only_on_the_data() -> None:
     found = {name: value.item() for name, value in metrics.compute().items()}
     assert found["answerable"] == 1
     assert found["most_mentioned"] == 0  # the answer is home in both; of mary and home, mary is the first candidate
+    torch.set_default_dtype(torch.bfloat16)  # as Lightning does with trainer.precision=bf16-true
+    try:
+        metrics.update(torch.zeros(2, 3), batch, torch.tensor(1.0))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert metrics.compute()["most_mentioned"] == 0
     metrics = MentionMetrics(3, [VOCABULARY.index["john"]])
     metrics.update(torch.zeros(2, 3), batch._replace(targets=torch.tensor([0, IGNORED])), torch.tensor(1.0))
     found = {name: value.item() for name, value in metrics.compute().items()}

@@ -127,6 +127,32 @@ def test_the_parser_permits_the_programs_of_all_questions() -> None:
     assert all(ends), "every program ends"
 
 
+@pytest.mark.parametrize("precision", ["mixed", "true"])
+@pytest.mark.parametrize("supervision", ["reinforce", "oracle"])
+def test_half_precision_computes_about_the_same(supervision: str, precision: str) -> None:
+    torch.manual_seed(0)
+    _, collection = draw((3, 5), 30)
+    batch = collection.batch(np.arange(2), [collection.questions_of(0), collection.questions_of(1)])
+    model = ConceptLearner(cell, cell, VOCABULARY, 12, supervision=supervision, features=8, concept_size=6)
+    if supervision == "oracle":  # random programs differ
+        expected = model(batch)
+    if precision == "true":
+        model.to(torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "mixed"):
+        outputs = model(batch)
+    scores = outputs.scores if isinstance(outputs, Answers) else outputs
+    assert scores.dtype == torch.float32, "programs run in float32"
+    if supervision == "oracle":
+        torch.testing.assert_close(scores.exp(), expected.exp(), rtol=0, atol=0.05)
+    loss = F.cross_entropy(scores.flatten(0, 1), batch.targets.flatten())
+    (loss + (outputs.parser_loss if isinstance(outputs, Answers) else 0)).backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+    certain = Grounding(*(part.bfloat16() for part in truth(draw((3, 5), 30)[0])))
+    of_scenes = torch.arange(2).repeat_interleave(30)
+    result = execute(batch.operators.flatten(0, 1), batch.arguments.flatten(0, 1), of_scenes, certain)
+    assert torch.equal(result.log_probabilities.argmax(dim=1), batch.targets.flatten())
+
+
 @pytest.mark.parametrize("supervision", ["reinforce", "programs", "oracle"])
 def test_all_parameters_are_trained_and_the_baseline_follows_the_rewards(supervision: str) -> None:
     torch.manual_seed(0)

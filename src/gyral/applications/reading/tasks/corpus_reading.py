@@ -47,7 +47,7 @@ class MentionMetrics(ReadingMetrics):
         self.answerable.update(is_answerable)
         self.context_accuracy.update((logits.argmax(dim=-1) == batch.targets).float(), weight=is_answerable)
         counted = ~torch.isin(batch.inputs, self._ignored.to(batch.inputs.device))
-        counts = torch.zeros(len(counted), self._candidates + 1, device=counted.device)
+        counts = torch.zeros(len(counted), self._candidates + 1, dtype=torch.float32, device=counted.device)
         counts.scatter_add_(1, batch.mentions, counted.float())
         self.most_mentioned.update((counts[:, 1:].argmax(dim=1) == batch.targets).float())
 

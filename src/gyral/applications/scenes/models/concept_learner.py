@@ -148,7 +148,7 @@ class ConceptLearner(SceneModel):
         targets = batch.targets[is_asked].repeat_interleave(copies)
         rewards = (scores.detach().argmax(dim=1) == targets).to(scores.dtype)
         policy = -((rewards - self.reward_baseline) * log_probability).mean()
-        self.reward_baseline.lerp_(rewards.mean(), 1 - self.baseline_decay)
+        self.reward_baseline.lerp_(rewards.mean().to(self.reward_baseline.dtype), 1 - self.baseline_decay)
         return Answers(padded, policy - self.entropy * entropy)
 
     def run(self, batch: SceneBatch, programs: Programs, copies: int = 1) -> Execution:

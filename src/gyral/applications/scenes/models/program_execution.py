@@ -19,6 +19,7 @@ from gyral.applications.scenes.data.language import (
     YES,
 )
 from gyral.applications.scenes.models.scene_concepts import Grounding
+from gyral.ops.autograd import outside_autocast
 
 SMALLEST = 1e-6  # added to probabilities before their logarithm
 
@@ -53,8 +54,15 @@ def execute(operators: Tensor, arguments: Tensor, scenes: Tensor, grounding: Gro
     Args:
         operators, arguments: (R, P) programs; see `gyral.applications.scenes.data.language`. They must fit the stack.
         scenes: (R,) the scene of each program.
-        grounding: probabilities of the concepts in the scenes.
+        grounding: probabilities of the concepts in the scenes. In half precision, where 1 − `SMALLEST` is 1, and with
+            autocast, programs run in float32.
     """
+    grounding = Grounding(*(part.to(torch.promote_types(part.dtype, torch.float32)) for part in grounding))
+    with outside_autocast(grounding.concepts.device):
+        return _execute(operators, arguments, scenes, grounding)
+
+
+def _execute(operators: Tensor, arguments: Tensor, scenes: Tensor, grounding: Grounding) -> Execution:
     everything = grounding.is_there[scenes]
     top = below = everything
     sets = []

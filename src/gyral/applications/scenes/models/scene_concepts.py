@@ -81,7 +81,7 @@ class SceneConcepts(nn.Module):
         is_there = torch.arange(most, device=crops.device) < objects.unsqueeze(1)
         pictures = crops[is_there].permute(0, 3, 1, 2).to(self.concepts.dtype) / 127.5 - 1
         features = pictures.new_zeros(scenes, most, self.pair.in_features)
-        features[is_there] = self.network(pictures)
+        features[is_there] = self.network(pictures).to(features.dtype)  # autocast computes in half precision
         mask = is_there.to(features.dtype)
 
         vectors = self.attributes(features).view(scenes, most, len(ATTRIBUTES), -1)
