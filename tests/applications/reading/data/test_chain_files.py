@@ -61,6 +61,10 @@ def test_chains_of_json_lines(tmp_path: Path) -> None:
         (CONLL.replace("NNP (1\n", "NNP -\n"), r"line 3, document news/one: a mention of chain 1 ends that has not"),
         (CONLL.replace("(1|(3)", "(1|3"), r"line 6, document news/one: the last column has '\(1\|3', and must have"),
         (CONLL.removesuffix("#end document\n"), r"has no end of document two: the file is truncated"),
+        (
+            CONLL.replace("#end document\n", "", 1),
+            r"line 8, document news/one: has no end of document before",
+        ),
         ('{"document": "one"}\n', r"line 1: must be a document with its chains, such as"),
         ('{"document": "one", "chains": [[[1, 0]]]}\n', r"line 1: must be a document with its chains"),
         ('{"document": "one", "chains": [[[0, true]]]}\n', r"line 1: must be a document with its chains"),

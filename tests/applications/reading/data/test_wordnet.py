@@ -4,13 +4,15 @@ import gzip
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from gyral.applications.reading.data import lambada
 from gyral.applications.reading.data.babi_questions import read_questions
 from gyral.applications.reading.data.cloze import load_cloze
 from gyral.applications.reading.data.cloze_forms import parse_line
-from gyral.applications.reading.data.lambada import load_lambada, parse
-from gyral.applications.reading.data.wordnet import HYPERNYM, HYPONYM, Hypernyms, hypernym_edges
+from gyral.applications.reading.data.lambada import DEVELOPMENT, TEST, load_lambada, parse
+from gyral.applications.reading.data.wordnet import HYPERNYM, HYPONYM, Hypernyms, find, hypernym_edges
 from gyral.core.edges import Edge
 from gyral.core.errors import OptionError
 from gyral.core.measures import SPLITS
@@ -57,7 +59,7 @@ def test_nouns_are_joined_with_the_last_noun_above_and_below_them(folder: Path) 
 
 def test_passages_have_edges_of_three_types(folder: Path) -> None:
     passage, options = b"the dog met anna . anna saw an animal there", {"edges": "matches", "max_chains": 1}
-    (question,) = parse(passage, "here:1", Report(), **options, hypernyms=str(folder))
+    (question,) = parse(passage, "here:1", Report(), **options, hypernyms=find(folder))
     assert question.edges == (Edge(3, 6), Edge(1, 9, HYPERNYM))
     corpus = load_lambada(folder, source="generated", hypernyms=folder)
     assert {questions.edge_types for questions in corpus.splits.values()} == {3}
@@ -66,7 +68,7 @@ def test_passages_have_edges_of_three_types(folder: Path) -> None:
 def test_stories_have_edges_of_three_types(folder: Path) -> None:
     told = "1 A dog met Anna.\n2 Anna is an animal.\n3 Who is a poodle? \tAnna\t2\n"
     babi = Babi.of("told", dict.fromkeys(SPLITS, stories.parse(told, 1)))
-    (question,) = read_questions(babi, "test", edges="entities", entities="all", hypernyms=str(folder))
+    (question,) = read_questions(babi, "test", edges="entities", entities="all", hypernyms=find(folder))
     assert question.edges == (Edge(3, 5), Edge(1, 8, HYPERNYM), Edge(8, 13, HYPONYM))
     task = build_task("task=babi_reading", *MODEL, generated=True, qa=2, hypernyms=str(folder))
     assert task.data.splits["test"].edge_types == task.edge_types == 3
@@ -75,10 +77,34 @@ def test_stories_have_edges_of_three_types(folder: Path) -> None:
 def test_cloze_questions_have_edges_of_three_types(folder: Path) -> None:
     fields = {"document": "the dog met Ada", "question": "XXX saw an animal", "candidates": ["Ada"], "answer": 0}
     content = json.dumps(fields).encode()
-    (question,) = parse_line(content, "here:1", Report(), edges="entities", hypernyms=str(folder))
+    (question,) = parse_line(content, "here:1", Report(), edges="entities", hypernyms=find(folder))
     assert question.edges == (Edge(1, 8, HYPERNYM),)
     corpus = load_cloze(folder, source="generated", hypernyms=folder)
     assert {questions.edge_types for questions in corpus.splits.values()} == {3}
+
+
+def test_another_version_of_wordnet_has_other_edges(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYRAL_CACHE", str(folder / "user"))
+    fields = {"document": "the dog met Ada", "question": "XXX saw an animal", "candidates": ["Ada"], "answer": 0}
+    for name in ("train", "val", "test"):
+        (folder / f"{name}.jsonl").write_text(json.dumps(fields))
+    (folder / "lambada").mkdir()
+    for name in (DEVELOPMENT, TEST):
+        (folder / "lambada" / name).write_text("the dog met anna . anna saw an animal there with anna\n" * 2)
+    monkeypatch.setattr(lambada, "CUT", 1)
+
+    def counts() -> list[list[int]]:
+        """Return the number of edges of each type in the first test question of each corpus."""
+        corpora = (
+            load_cloze(folder, path=folder, hypernyms=folder),
+            load_lambada(folder, source="development", hypernyms=folder),
+        )
+        batches = [corpus.splits["test"].batch(np.arange(1)) for corpus in corpora]
+        return [batch.edges.earlier.ne(0).sum(dim=(0, 1, 3)).tolist() for batch in batches if batch.edges is not None]
+
+    assert counts() == [[0, 1, 0], [1, 1, 0]]
+    (folder / "data.noun").write_text(LICENSE + NOUNS.replace("@ 00000002", "~ 00000002"))
+    assert counts() == [[0, 0, 0], [1, 0, 0]]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,13 @@ from gyral.data.mentions import chain_edges, label_chains, plural
 
 
 def read_questions(
-    babi: Babi, split: str, *, edges: str, entities: str, plurals: bool = False, hypernyms: str | None = None
+    babi: Babi,
+    split: str,
+    *,
+    edges: str,
+    entities: str,
+    plurals: bool = False,
+    hypernyms: wordnet.Version | None = None,
 ) -> Iterator[Question]:
     """Yield the questions of a split. Words are in lower case, and the candidates are the classes of the data.
 
@@ -31,7 +37,7 @@ def read_questions(
         edges: "entities": between consecutive mentions of an entity; "none".
         entities: kind of entities, see `gyral.data.babi.entities.ENTITIES`.
         plurals: whether the plural of a candidate also mentions it.
-        hypernyms: folder of WordNet, for edges of two further types; see `gyral.applications.reading.data.wordnet`.
+        hypernyms: WordNet, for edges of two further types; see `gyral.applications.reading.data.wordnet`.
 
     Raises:
         OptionError: another kind of edges or entities.

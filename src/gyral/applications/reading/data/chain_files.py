@@ -81,6 +81,8 @@ def _read_conll(path: Path, lines: list[str]) -> dict[str, list[Chain]]:
     name = None
     for number, line in enumerate(map(str.strip, lines), start=1):
         if matched := CONLL_BEGIN.match(line):
+            if name is not None:
+                raise _wrong(path, number, "has no end of document before the next one begins", name)
             name = matched[1]
             chains: dict[str, list[Mention]] = {}  # of this part
             begun: dict[str, list[int]] = {}  # first words of the mentions that have not ended, by chain

@@ -68,9 +68,10 @@ def load_cloze(
     check_integer("vocabulary_size", vocabulary_size, len(SPECIAL) + 1)
     form: dict[str, Any] = {"edges": check_choice("edges", edges, EDGES), "document_length": document_length}
     check_integer("document_length", 1 if document_length is None else document_length)
-    edge_types = wordnet.edge_types(hypernyms)
-    if hypernyms is not None:
-        form["hypernyms"] = str(hypernyms)
+    version = wordnet.find(hypernyms)
+    edge_types = wordnet.edge_types(version)
+    if version is not None:
+        form["hypernyms"] = version
     if path is not None and source not in ("auto", "published"):
         raise OptionError("path", path, f"must be null for source={source}")
     folder = _find_folder(Path(data_dir)) if path is None else Path(path)

@@ -99,7 +99,7 @@ def make_question(
     *,
     edges: str,
     document_length: int | None = None,
-    hypernyms: str | None = None,
+    hypernyms: wordnet.Version | None = None,
 ) -> list[Question]:
     """Return a question whose candidates are the entities that the document mentions, as a list.
 
@@ -108,7 +108,8 @@ def make_question(
         document, query: their words; the placeholder is one of `PLACEHOLDERS`.
         entities: names of the entities.
         answer: name of the entity that the placeholder replaces.
-        edges, document_length, hypernyms: see `gyral.applications.reading.data.cloze.load_cloze`.
+        edges, document_length: see `gyral.applications.reading.data.cloze.load_cloze`.
+        hypernyms: WordNet, for edges of two further types.
 
     Raises:
         UnusableError: the document is empty, mentions no entity, or the question has no placeholder.

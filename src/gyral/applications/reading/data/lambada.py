@@ -91,9 +91,10 @@ def load_lambada(
         reason = "must be a file of coreference chains for edges=coreference, and null otherwise"
         raise OptionError("chains", chains, reason)
     form: dict[str, Any] = {"edges": edges, "max_chains": max_chains}
-    edge_types = wordnet.edge_types(hypernyms)  # the errors of its files come before the work
-    if hypernyms is not None:
-        form["hypernyms"] = str(hypernyms)
+    version = wordnet.find(hypernyms)  # the errors of its files come before the work
+    edge_types = wordnet.edge_types(version)
+    if version is not None:
+        form["hypernyms"] = version
     folder = Path(data_dir) / "lambada"
     is_there = any((folder / name).exists() for name in (DEVELOPMENT, TEST))
     if source == "generated" or (source == "auto" and not is_there):
@@ -191,7 +192,7 @@ def parse(
     *,
     edges: str,
     max_chains: int,
-    hypernyms: str | None = None,
+    hypernyms: wordnet.Version | None = None,
 ) -> list[Question]:
     """Return the question of a passage.
 
@@ -201,7 +202,8 @@ def parse(
         content: the passage, or the passage and its chains.
         place: file and line, for messages and as the name of the question.
         report: counts unusual passages.
-        edges, max_chains, hypernyms: see `load_lambada`.
+        edges, max_chains: see `load_lambada`.
+        hypernyms: WordNet, for edges of two further types.
 
     Raises:
         UnusableError: the passage has fewer than three words.

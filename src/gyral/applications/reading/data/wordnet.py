@@ -4,12 +4,14 @@ import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from gyral.applications.reading.data.words import FUNCTION_WORDS
 from gyral.core.edges import Edge
 from gyral.core.errors import OptionError
 from gyral.core.inputs import read_text
 from gyral.data.mentions import IRREGULAR
+from gyral.data.raw_examples import file_state
 
 DEPTH = 3  # levels between a noun and its hypernyms
 HYPERNYM, HYPONYM = 2, 3  # types of edges: the later word is more general, or more specific, than the earlier one
@@ -67,27 +69,46 @@ class Hypernyms:
         return general in self._above[specific]
 
 
-@functools.cache  # worker processes read it once
-def load(folder: str, depth: int = DEPTH) -> Hypernyms:
-    """Return the hypernyms in a folder; see `Hypernyms`."""
-    return Hypernyms(folder, depth)
+class Version(NamedTuple):
+    """The files of WordNet as they are now; part of the keys of caches.
+
+    Attributes:
+        folder: their folder.
+        states: the size and the modification time of each file that may be there.
+    """
+
+    folder: str
+    states: tuple[tuple[int, int], ...]
 
 
-def edges_of(words: Sequence[str], folder: str | None) -> tuple[Edge, ...]:
-    """Return `hypernym_edges` of a text without function words for the hypernyms in a folder; none without it."""
-    return () if folder is None else hypernym_edges(words, load(folder), FUNCTION_WORDS)
-
-
-def edge_types(folder: str | Path | None) -> int:
-    """Return the number of types of edges: between mentions, and, with the folder of WordNet, the two of hypernyms.
+def find(folder: str | Path | None) -> Version | None:
+    """Return the version of WordNet in a folder, or None without one.
 
     Raises:
         OptionError: a file of the folder is missing or not in the format.
     """
     if folder is None:
-        return 1
-    load(str(folder))
-    return HYPONYM
+        return None
+    states = tuple(file_state(path) for name in FILES for path in _paths(Path(folder), name))
+    version = Version(str(folder), states)
+    load(version)
+    return version
+
+
+@functools.cache  # worker processes read it once
+def load(version: Version, depth: int = DEPTH) -> Hypernyms:
+    """Return the hypernyms of a version; see `Hypernyms`."""
+    return Hypernyms(version.folder, depth)
+
+
+def edges_of(words: Sequence[str], version: Version | None) -> tuple[Edge, ...]:
+    """Return `hypernym_edges` of a text without function words; none without WordNet."""
+    return () if version is None else hypernym_edges(words, load(version), FUNCTION_WORDS)
+
+
+def edge_types(version: Version | None) -> int:
+    """Return the number of types of edges: between mentions, and, with WordNet, the two of hypernyms."""
+    return 1 if version is None else HYPONYM
 
 
 def hypernym_edges(words: Sequence[str], hypernyms: Hypernyms, ignored: frozenset[str]) -> tuple[Edge, ...]:
@@ -112,9 +133,14 @@ def hypernym_edges(words: Sequence[str], hypernyms: Hypernyms, ignored: frozense
     return tuple(edges)
 
 
+def _paths(folder: Path, name: str) -> tuple[Path, Path]:
+    """Return the paths that a file may have; the first one that exists counts."""
+    return folder / name, folder / f"{name}.gz"
+
+
 def _lines(folder: Path, name: str) -> list[str]:
     """Return the lines of a file without the license, which is indented."""
-    path = next((each for each in (folder / name, folder / f"{name}.gz") if each.is_file()), None)
+    path = next((each for each in _paths(folder, name) if each.is_file()), None)
     if path is None:
         reason = f"has no {name}: must be the folder of WordNet 3.0 with {' and '.join(FILES)}"
         raise OptionError("hypernyms", folder, reason)

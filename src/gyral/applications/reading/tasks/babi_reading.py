@@ -85,10 +85,10 @@ class BabiReadingData(ReadingData):
         )
         self.is_generated = loaded.name == corpus.GENERATED
         self.babi = self.stories(loaded)
-        self.edge_types = wordnet.edge_types(self.hypernyms)
+        version = wordnet.find(self.hypernyms)
+        self.edge_types = wordnet.edge_types(version)
         form: dict[str, Any] = {"edges": self.edges, "entities": self.entities, "plurals": self.plurals}
-        form["hypernyms"] = None if self.hypernyms is None else str(self.hypernyms)
-        asked = {split: read_questions(self.babi, split, **form) for split in self.babi.splits}
+        asked = {split: read_questions(self.babi, split, **form, hypernyms=version) for split in self.babi.splits}
         self.vocabulary = self.babi.vocabulary
         self.splits = {split: EncodedQuestions(own, self.vocabulary, self.edge_types) for split, own in asked.items()}
 
