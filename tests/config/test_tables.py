@@ -137,6 +137,7 @@ def test_text_with_signs_of_the_command_line_is_quoted(write: Any) -> None:
         ({"rows": {"gru": {"extends": "lstm"}, "lstm": {"extends": "gru"}}}, "extends=gru: extends itself"),
         ({"protocol": {"extends": "nothing"}}, "protocol.extends=nothing: there is no table"),
         ({"rows": {"extends": "nothing"}}, "rows.extends=nothing: there is no table"),
+        ({"protocol": {"extends": "mine"}}, "protocol.extends=mine: must not be a circle: mine → mine"),
         ({"report": {"colunm": "task.length"}}, "report.colunm: did you mean column? must be one of title, layout, "),
         ({"rows": {"gru": {"modle": "gru"}}}, "modle: no such option; did you mean model? must begin with one of "),
         ({"rows": {"gru": {"paths_": 1}}}, "paths_: no such option; did you mean paths? must begin with one of "),
@@ -152,6 +153,21 @@ def test_wrong_tables_are_refused_in_one_line(write: Any, sections: dict[str, An
     assert "\n" not in outcome.error.strip()
     with pytest.raises(UserError):
         load_choice("experiment", "mine/first/gru")
+
+
+def test_tables_that_extend_each_other_are_left_out(write: Any, caplog: pytest.LogCaptureFixture) -> None:
+    for name, other in (("mine", "second"), ("second", "third"), ("third", "second")):
+        write(name, experiment=f"mine/{name}", rows={"extends": other, "gru": {"model": "gru"}})
+    warn_skipped.cache_clear()
+    assert not [name for name in choices("experiment") if name.startswith("mine/")]
+    faults = [message for message in caplog.messages if "conf/table" in message]
+    assert len(faults) == 3
+    assert "mine.yaml: rows.extends=second: must not be a circle: mine → second → third → second; this" in faults[0]
+    # the rows and the protocol of two tables may each extend those of the other
+    write("second", experiment="mine/second", protocol={"extends": "mine"})
+    write(rows={"extends": "second"}, protocol={"task": "copy"})
+    assert load_table(Path("conf/table/mine.yaml")).options("gru")["task"] == "copy"
+    assert load_table(Path("conf/table/second.yaml")).options("gru")["task"] == "copy"
 
 
 def test_a_file_that_is_no_yaml_is_refused(write: Any) -> None:

@@ -220,6 +220,21 @@ def load_table(file: Path) -> Table:
 
 @cache
 def _load(file: Path, changed: int) -> Table:
+    content = _content(file, changed)
+    own = dict(content["rows"])
+    other = _extended(file, "rows", own)
+    first = {} if other is None else other.rows  # an own row of the same name adds options to such a row
+    own = {str(name): first.get(str(name), {}) | (row or {}) for name, row in own.items()}
+    return Table(file, content["experiment"], content, first | own)
+
+
+@cache
+def _content(file: Path, changed: int) -> dict[str, Any]:
+    """Return the sections of a table as its file has them.
+
+    Raises:
+        UserError: as `load_table`, for the file alone.
+    """
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), Loader=Loader)
     except yaml.YAMLError as error:
@@ -234,20 +249,26 @@ def _load(file: Path, changed: int) -> Table:
             mapping[EXTENDS] = mapping.pop(LIKE)
     if (fault := next(_faults(content), None)) is not None:
         raise UserError(f"{file}: {fault}")
-    own = dict(content["rows"])
-    other = _extended(file, "rows", own)
-    first = {} if other is None else other.rows  # an own row of the same name adds options to such a row
-    own = {str(name): first.get(str(name), {}) | (row or {}) for name, row in own.items()}
-    return Table(file, content["experiment"], content, first | own)
+    return content
 
 
 def _extended(file: Path, section: str, own: dict[str, Any]) -> Table | None:
     """Return the table that a section extends, None if it extends none; the section loses the name of the table."""
     name = own.pop(EXTENDS, None)
+    if name is None:
+        return None
     other = file.with_name(f"{name}.yaml")
-    if name is not None and not other.is_file():
+    if not other.is_file():
         raise UserError(f"{file}: {section}.extends={name}: there is no table {other}")
-    return None if name is None else load_table(other)
+    chain, last = [file], other
+    while last not in chain and last.is_file():
+        chain.append(last)
+        section_of_last = _content(last, last.stat().st_mtime_ns).get(section) or {}
+        last = last.with_name(f"{section_of_last.get(EXTENDS)}.yaml")
+    if last in chain:
+        circle = " → ".join(each.stem for each in (*chain, last))
+        raise UserError(f"{file}: {section}.extends={name}: must not be a circle: {circle}")
+    return load_table(other)
 
 
 def _faults(content: dict[str, Any]) -> Iterator[str]:
