@@ -21,7 +21,7 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 from signal import SIGINT, SIGTERM, signal
-from threading import Event
+from threading import Event, RLock
 from typing import Any, NamedTuple
 
 import yaml
@@ -86,28 +86,31 @@ def records(row: str) -> list[RunRecord]:
 
 running: set[subprocess.Popen[bytes]] = set()
 stopped = Event()
+starting = RLock()  # a run that starts is in `running` before `stop` looks there; a second signal may interrupt `stop`
 
 
 def stop(*_: object) -> None:
     """Stop the runs, which leave a checkpoint, and begin no more items."""
-    stopped.set()
-    for process in [*running]:
-        process.terminate()
+    with starting:
+        stopped.set()
+        for process in [*running]:
+            process.terminate()
 
 
 def train(item: Item) -> None:
     """Train an item."""
-    if stopped.is_set():
-        return
     words = " ".join(item.words)
     log = LOGS / (words.replace(" ", "_").replace("/", "-") + ".log")
-    print(f"{datetime.now():%H:%M} training {words}", flush=True)
-    with log.open("a") as file:
-        command = [*GYRAL, "train", *item.words, "threads=1", "logger=csv"]
-        process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+    command = [*GYRAL, "train", *item.words, "threads=1", "logger=csv"]
+    with starting:
+        if stopped.is_set():
+            return
+        print(f"{datetime.now():%H:%M} training {words}", flush=True)
+        with log.open("a") as file:
+            process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
         running.add(process)
-        code = process.wait()
-        running.remove(process)
+    code = process.wait()
+    running.remove(process)
     ended = "done" if code == 0 else "stopped" if stopped.is_set() else f"failed, see {log}:"
     print(f"{datetime.now():%H:%M} {ended} {words}", flush=True)
 

@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
 
 import pytest
@@ -188,6 +189,32 @@ def test_every_published_table_is_on_a_page(results: ModuleType, monkeypatch: py
         folders = {f"results/records/{table.experiment}", *map(str, Path("results/records", table.experiment).parents)}
         is_published = any(paper.keys() - {"row"} for paper in table.papers.values())
         assert not is_published or not shown.isdisjoint({name, *folders}), f"{name} is on no page of results"
+
+
+def test_a_signal_stops_a_run_that_is_just_starting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    remaining = load_script("remaining", ROOT / "results")
+    stopped_by: list[object] = []
+
+    class Process:
+        def __init__(self, *_: object, **__: object) -> None:
+            self.signal = Thread(target=remaining.stop)  # the main thread, in which signals arrive
+            self.signal.start()
+            self.signal.join(0.05)
+
+        def terminate(self) -> None:
+            stopped_by.append(self)
+
+        def wait(self) -> int:
+            self.signal.join()
+            return 1
+
+    monkeypatch.setattr(remaining, "LOGS", tmp_path)
+    monkeypatch.setattr(remaining.subprocess, "Popen", Process)
+    item = remaining.Item("a", "b", "c", {}, 1.0)
+    remaining.train(item)
+    assert len(stopped_by) == 1
+    remaining.train(item)
+    assert len(stopped_by) == 1, "no run starts after the signal"
 
 
 def test_the_commands_of_folded_runs_are_those_of_the_runs() -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from gyral.core.errors import OptionError
+from gyral.data import languages
 from gyral.data.batching import IGNORED, Batch
 from gyral.data.flare import LANGUAGES, Dyck
 from gyral.data.languages import Language, draw_outside
@@ -204,6 +205,22 @@ def test_brackets_are_random_walks() -> None:
     assert {word: found[word] / 8000 for word in expected} == pytest.approx(
         {word: weight / total for word, weight in expected.items()}, abs=0.02
     )
+
+
+def test_threads_may_draw_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    language = MAKE["cycle_navigation"]()
+    plain = languages.accumulate
+
+    def interrupted(values: Any) -> Any:
+        """Draw a longer word in the middle of the preparation of another draw."""
+        monkeypatch.setattr(languages, "accumulate", plain)
+        language.draw(random.Random(0), 12)
+        return plain(values)
+
+    monkeypatch.setattr(languages, "accumulate", interrupted)
+    drawn = [language.draw(random.Random(seed), length) for length in (6, 12, 14) for seed in range(5)]
+    other = MAKE["cycle_navigation"]()
+    assert drawn == [other.draw(random.Random(seed), length) for length in (6, 12, 14) for seed in range(5)]
 
 
 def test_ones_of_majority_are_uniform() -> None:

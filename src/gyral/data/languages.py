@@ -7,6 +7,7 @@ import random
 from bisect import bisect
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 
 class Language:
@@ -67,6 +68,18 @@ def _edited(language: Language, source: random.Random, length: int) -> str:
     return word
 
 
+class _Walks(NamedTuple):
+    """The random walks of some number of letters.
+
+    Attributes:
+        chances: the chance of each state to end in an accepting one, up to a factor.
+        steps: the letters of each state, their accumulated chances, and the next states.
+    """
+
+    chances: list[float]
+    steps: list[tuple[list[str], list[float], list[int]]]
+
+
 class AutomatonLanguage(Language):
     """The words that an automaton accepts, which begins in state 0.
 
@@ -85,10 +98,8 @@ class AutomatonLanguage(Language):
     ) -> None:
         self.letters, self.table, self.accepting = letters, table, accepting
         self.shortest, self.step = shortest, step
-        # By the number of letters that follow: the chance of each state to end in an accepting one, up to a factor; and
-        # its letters, their accumulated chances, and the next states.
-        self._chances = [[float(state in accepting) for state in range(len(table))]]
-        self._steps: list[list[tuple[list[str], list[float], list[int]]]] = [[]]
+        # By the number of letters that follow. Threads may draw at once, so that a longer list replaces it as a whole.
+        self._walks = [_Walks([float(state in accepting) for state in range(len(table))], [])]
 
     def contains(self, word: str) -> bool:
         state: int | None = 0
@@ -97,18 +108,21 @@ class AutomatonLanguage(Language):
         return state in self.accepting
 
     def draw(self, source: random.Random, length: int) -> str:
-        while len(self._chances) <= length:
-            self._look_ahead()
+        walks = self._walks
+        if len(walks) <= length:
+            walks = [*walks]
+            while len(walks) <= length:
+                walks.append(self._longer(walks[-1].chances))
+            self._walks = walks
         found, state = "", 0
         for following in range(length, 0, -1):
-            letters, chances, states = self._steps[following][state]
+            letters, chances, states = walks[following].steps[state]
             index = min(bisect(chances, source.random() * chances[-1]), len(letters) - 1)
             found, state = found + letters[index], states[index]
         return found
 
-    def _look_ahead(self) -> None:
-        """Compute the chances before one more letter."""
-        last = self._chances[-1]
+    def _longer(self, last: Sequence[float]) -> _Walks:
+        """Return the walks with one more letter before those with the chances `last`."""
         steps = []
         for state, row in enumerate(self.table):
             choices = len(row) + (state in self.accepting)
@@ -117,5 +131,4 @@ class AutomatonLanguage(Language):
             steps.append((letters, chances, [row[letter] for letter in letters]))
         sums = [chances[-1] if chances else 0.0 for _, chances, _ in steps]
         total = sum(sums) or 1.0  # keeps the chances from becoming too small for a float
-        self._chances.append([each / total for each in sums])
-        self._steps.append(steps)
+        return _Walks([each / total for each in sums], steps)
