@@ -147,7 +147,7 @@ def cell_page(name: str) -> str:
         f"Options are `model.cell.<option>` on the command line and keyword arguments of `{cell_class.__name__}`.",
         options_table(options, arguments(cell_class)),
         "## Size and backends",
-        size_and_backends(name, config),
+        size_and_backends(config),
         "## Speed and memory",
         speeds.of_cell(name),
         "## Results",
@@ -176,7 +176,7 @@ def layer_name(cell_class: type) -> str | None:
     return name if name in gyral.__all__ else None
 
 
-def size_and_backends(name: str, config: Any) -> str:
+def size_and_backends(config: Any) -> str:
     """Return the number of parameters and the backends of a cell on this machine."""
     from torch import nn
 

@@ -35,7 +35,6 @@ from tests.helpers.running import ROOT
 
 T, B, X, N = 3, 3, 3, 4
 F64 = torch.float64
-BFLOAT16 = {"rtol": 0.1, "atol": 0.1}  # 8 bits of precision, over a few steps
 # `make test` runs uses that depend on the class of all layers with a few of them, uses of operators with one layer of
 # each family of kernels, and some uses with layers whose states and inputs have all forms. test_layers.py proves some
 # of every layer, and tests/cells/test_contract.py of every cell.

@@ -1,13 +1,14 @@
-"""bAbI corpora: splits, vocabularies and classes, majority answers, generated stories, options."""
+"""bAbI corpora: splits, vocabularies and classes, generated stories, options."""
 
 from pathlib import Path
 
 import pytest
 
 from gyral.core.errors import OptionError
-from gyral.data.babi.corpus import Babi, load, load_files, load_generated
+from gyral.data.babi.answers import answer_counts
+from gyral.data.babi.corpus import load, load_files, load_generated
 from gyral.data.babi.release import TASKS
-from gyral.data.babi.stories import Question, Story, parse, questions
+from gyral.data.babi.stories import parse, questions
 from gyral.data.vocabulary import PADDING, UNKNOWN
 from tests.data.babi.conftest import counts, message, put, written
 from tests.helpers.stories import oracle
@@ -47,10 +48,7 @@ def test_all_published_tasks_together(real: Path, caplog: pytest.LogCaptureFixtu
         "en: the answer of 1 of 20000 test questions is not in the training split (football,apple,milk): "
         "they count as wrong"
     ]
-    majority = data.majority("test")
-    assert set(majority) == set(TASKS)
-    assert majority[1] == pytest.approx(0.154)
-    assert majority[6] == pytest.approx(0.503)
+    assert {question.task for question in questions(data.splits["test"])} == set(TASKS)
 
 
 def test_a_published_task_with_ten_thousand_questions(real: Path) -> None:
@@ -107,17 +105,6 @@ def test_vocabularies_contain_the_words_of_training(
     assert "the answer of 5 of 10 test questions is not in the training split (moon)" in caplog.text
 
 
-def test_the_majority_answer_is_counted_in_the_training_split_of_each_task() -> None:
-    def story(task: int, *answers: str) -> Story:
-        return [Question(task, (), ("Who", "?"), answer, ()) for answer in answers]
-
-    train = [story(1, "a", "b", "b"), story(2, "d", "c")]  # of c and d, as frequent, the first in order
-    data = Babi.of("own", {"train": train, "val": [], "test": [story(1, "a", "b", "a", "b"), story(2, "c", "c", "d")]})
-    assert data.majority("test") == {1: 0.5, 2: pytest.approx(2 / 3)}
-    assert data.majority("train") == {1: pytest.approx(2 / 3), 2: 0.5}
-    assert data.classes == ("a", "b", "c", "d")
-
-
 @pytest.mark.parametrize(
     ("arguments", "options", "expected"),
     [
@@ -146,7 +133,8 @@ def test_generated_questions_have_the_published_sizes(size: str, caplog: pytest.
     assert {question.task for question in questions(data.splits["val"])} == {1, 2}
     assert len(data.classes) == 6
     assert not caplog.records
-    assert all(share < 0.25 for share in data.majority("test").values())
+    for answers in answer_counts(data).values():
+        assert max(answers.values()) < 0.25 * answers.total()
 
 
 def test_generated_splits_differ_and_depend_on_the_seed() -> None:

@@ -20,7 +20,8 @@ from gyral.data.text.words import unicode_words
 log = logging.getLogger(__name__)
 MEASURES = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougeLsum"}  # the names here and in the library
 BLOCK = 250  # number of pairs that a process scores in one call
-ENGLISH, UNICODE = TOKENS = ("english", "unicode")  # what a score counts, see `score`
+ENGLISH = "english"
+TOKENS = (ENGLISH, "unicode")  # what a score counts, see `score`
 ORDERS = (1, 2, 3, 4)  # of the n-grams in `repetition`
 
 import_extra("rouge_score", "ROUGE", "applications")  # before a run, whose end needs the scores

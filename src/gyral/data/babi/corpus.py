@@ -66,19 +66,6 @@ class Babi:
         known = set(self.classes)
         return Counter(question.answer for question in questions(self.splits[split]) if question.answer not in known)
 
-    def majority(self, split: str) -> dict[int, float]:
-        """Return, for each task, the accuracy on a split of the most frequent training answer."""
-        answers: dict[int, Counter[str]] = {}
-        for question in questions(self.splits["train"]):
-            answers.setdefault(question.task, Counter())[question.answer] += 1
-        # the alphabetically first of equally frequent answers
-        most = {task: min(counts, key=lambda answer: (-counts[answer], answer)) for task, counts in answers.items()}
-        total, correct = Counter[int](), Counter[int]()
-        for question in questions(self.splits[split]):
-            total[question.task] += 1
-            correct[question.task] += question.answer == most[question.task]
-        return {task: correct[task] / total[task] for task in total}
-
 
 def load(
     qa: int | str,
