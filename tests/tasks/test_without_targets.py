@@ -103,6 +103,22 @@ def test_metrics_of_nothing_have_no_value(name: str) -> None:
     assert [key for key, value in values.items() if not value.isnan()] == []
 
 
+@pytest.mark.parametrize("name", ["text", "tracking", "real values"])
+def test_a_task_in_half_precision_has_the_same_metrics(name: str) -> None:
+    objective, targets, make = FORMS[name]
+    metrics, half = make(), make()
+    half.to(torch.bfloat16)
+    for _ in range(40):
+        present = targets(False)
+        outputs = outputs_for(objective, present).detach()
+        for each in (metrics, half):
+            each.update(outputs, batch_of(name, present), objective.loss(outputs, present))
+    values = half.compute()
+    assert {key: value.item() for key, value in metrics.compute().items()} == {
+        key: value.item() for key, value in values.items()
+    }
+
+
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_sequence_without_answers_is_neither_right_nor_wrong(missing: int) -> None:
     logits, targets = torch.zeros(ROWS, STEPS, CLASSES), torch.zeros(ROWS, STEPS, dtype=torch.int64)

@@ -3,6 +3,7 @@
 Pure half precision (bf16-true, 16-true) trains and tests every model, or refuses.
 """
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
+from gyral.runs.directory import load_run
 from gyral.training import build
 from tests.helpers.found import at_least
 from tests.helpers.running import SMALL, SMALL_COPY, choices, compose_config, invoke, small_text
@@ -89,6 +91,7 @@ def run_pure(directory: Path, precision: str, model: str, base: tuple[str, ...],
     return invoke(*base, *steps, f"model={model}", f"trainer.precision={precision}", *own, *overrides)
 
 
+DTYPES = {"bf16-true": torch.bfloat16, "16-true": torch.float16}
 # torch has no complex numbers of half precision
 COMPLEX = ("eurnn", "fs_eurnn", "full_urnn", "urnn")
 
@@ -99,12 +102,28 @@ COMPLEX = ("eurnn", "fs_eurnn", "full_urnn", "urnn")
 )
 def test_pure_half_precision_trains_and_tests_or_refuses(tmp_path: Path, model: str, precision: str) -> None:
     # with its default of 1e-8 the optimizer refuses float16
-    outcome = run_pure(tmp_path, precision, model, SMALL_COPY, "optimizer=adam", "optimizer.eps=1e-4")
+    options = ("optimizer=adam", "optimizer.eps=1e-4", "task.test_size=128")
+    outcome = run_pure(tmp_path, precision, model, SMALL_COPY, *options)
     if model in COMPLEX:
         assert "complex and supports the dtypes float32 and float64, not " in outcome.error
     else:
         assert outcome.status == 0, outcome.err
-        assert (tmp_path / "run" / "DONE").exists()
+        reported = json.loads((tmp_path / "run" / "DONE").read_text())
+        for name, value in measure(tmp_path / "run", DTYPES[precision]).items():
+            assert reported[f"test/{name}"] == pytest.approx(value, rel=1e-4), name
+
+
+def measure(directory: Path, dtype: torch.dtype) -> dict[str, float]:
+    """Return the loss and the accuracy of a run of `SMALL_COPY` over all of its test at once, in double precision."""
+    task, _ = build.load_trained(load_run(directory), "best")
+    task.model.to(dtype)
+    with task.evaluating():
+        outputs, targets, answers = zip(
+            *((task(batch).double(), batch.targets, batch.answers) for batch in task.data.loader("test")), strict=True
+        )
+    logits, labels, asked = torch.cat(outputs), torch.cat(targets), torch.cat(answers)
+    correct = (logits.argmax(dim=-1) == labels)[asked]
+    return {"loss": task.objective.loss(logits, labels).item(), "accuracy": correct.double().mean().item()}
 
 
 @pytest.mark.slow

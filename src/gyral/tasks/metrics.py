@@ -1,8 +1,8 @@
 """Metrics that several tasks share."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,15 @@ class Metrics(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.loss = MeanMetric()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move the metrics, but keep their dtypes: sums in half precision stop growing (trainer.precision=bf16-true)."""
+
+        def move(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+
+        return super()._apply(move, recurse)
 
     @abstractmethod
     def update(self, outputs: Any, batch: Any, loss: Tensor) -> None:
@@ -228,7 +237,8 @@ class RegressionMetrics(Metrics):
         """Add one batch: its outputs (B, …, Y) and its mean loss."""
         present = ~batch.targets.isnan().any(dim=-1)
         self.loss.update(loss, weight=present.sum())
-        predicted, targets = outputs[present].to(batch.targets.dtype), batch.targets[present]
+        dtype = torch.promote_types(outputs.dtype, batch.targets.dtype)  # one of them may have half precision
+        predicted, targets = outputs[present].to(dtype), batch.targets[present].to(dtype)
         self.mse.update(predicted, targets)
         self.mae.update(predicted, targets)
         self.r2.update(predicted, targets)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
 from gyral.core.errors import UserError
@@ -131,7 +132,7 @@ class Steps(LightningModule):
     def _evaluate(self, batch: Any) -> None:
         if not len(self.targets(batch)):  # The batch has fewer rows than there are processes.
             return
-        outputs = self(batch)
+        outputs = tree_map(_in_single_precision, self(batch))
         if self._weight:
             self.metrics.update(outputs, batch, self.loss(outputs, batch))
 
@@ -191,3 +192,9 @@ class Steps(LightningModule):
             check_number("losses_since_logged", loss, math.inf)
         self._losses = [torch.tensor(loss, device=self.device) for loss in checkpoint["losses_since_logged"]]
         self.optimization.load(checkpoint)
+
+
+def _in_single_precision(output: Any) -> Any:
+    """Return an output in float32 if it is a tensor in half precision, in which losses have two or three digits."""
+    is_half = isinstance(output, Tensor) and output.dtype in (torch.bfloat16, torch.float16)
+    return output.float() if is_half else output

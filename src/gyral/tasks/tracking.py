@@ -255,7 +255,7 @@ class TrackingMetrics(CategoryMetrics):
         correct = (logits.argmax(dim=-1) == batch.targets) & answers
         answered = answers.any(dim=1)
         last = (torch.arange(answers.shape[1], device=answers.device) * answers).argmax(dim=1, keepdim=True)
-        share = correct.sum() / answers.sum().clamp(min=1)
+        share = correct.sum().float() / answers.sum().clamp(min=1)
         shares = {
             "last_accuracy": (correct.gather(1, last).squeeze(1), answered),
             "sequence_accuracy": ((correct == answers).all(dim=1) & answered, answered),
