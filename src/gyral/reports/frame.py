@@ -198,7 +198,8 @@ def _lines_of(row: Row, run: RunRecord, sweep: Sweep | None) -> list[Line]:
         measure = known.get(name, UNKNOWN)
         published = row.published(name, column) if name in row.paper and split in ("test", "") else None
         lines.append(Line(run, row, column, f"{split}{slash}{name}", measure.scale * value, measure.unit, published))
-    if {"test/loss", "test/baseline"} <= metrics.keys():  # a transcribed record may lack one
+    # a transcribed record may lack one, and the baseline of constant targets is 0
+    if "test/loss" in metrics and metrics.get("test/baseline", 0) > 0:
         lines.append(Line(run, row, own, RATIO, metrics["test/loss"] / metrics["test/baseline"]))
     return lines
 

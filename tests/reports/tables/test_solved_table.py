@@ -8,6 +8,7 @@ import pytest
 from gyral.reports import catalogue
 from gyral.reports.frame import Frame
 from gyral.reports.measures import with_measures
+from gyral.reports.plots.solved import shade_of
 from gyral.reports.rows import rows_of
 from gyral.reports.statistics import exact_interval
 from gyral.reports.tables.layouts import tables_of
@@ -78,6 +79,10 @@ def test_what_is_solved_how_far_and_how_fast() -> None:
     assert entries[4]["S3"] == "200 (100 to > 500)"
     assert len(entries) == 5  # the time of runs depends on what ran beside them
     assert entries[0]["parameters"] == "1,000"
+
+
+def test_a_shade_is_the_share_of_what_the_floor_leaves() -> None:
+    assert [shade_of(75.0, 50.0), shade_of(40.0, 50.0), shade_of(100.0, 100.0)] == [0.5, 0.0, 0.0]
 
 
 def test_plots_of_solved_tables_need_one(tmp_path: Path) -> None:

@@ -106,6 +106,13 @@ def test_the_loss_of_each_run_is_in_the_column_of_its_unit(tmp_path: Path) -> No
     assert texts(table, losses) == {"GRU": "0.2500", "LSTM": "–"}
 
 
+def test_a_run_whose_baseline_is_zero_has_no_ratio(tmp_path: Path) -> None:
+    write_job(tmp_path, "model=gru", "seed=1", "task=recall", loss=0.25, baseline=0.0)  # all targets are the same
+    write_job(tmp_path, "model=lstm", "seed=1", "task=recall", loss=0.25, baseline=0.5)
+    [table] = tables_of(tmp_path)
+    assert texts(table, table.heads.index("loss /\nbaseline") - 1) == {"GRU": "–", "LSTM": "0.5000"}
+
+
 @pytest.mark.parametrize(
     ("results", "is_best"),
     [

@@ -92,7 +92,7 @@ def floor_of(records: Sequence[RunRecord], measure: str) -> float:
 
 def shade_of(value: float, floor: float) -> float:
     """Return the shade of a value in %, from 0 at the value of a predictor without memory to 1 at 100 %."""
-    return max(value - floor, 0.0) / (100 - floor)
+    return max(value - floor, 0.0) / (100 - floor) if floor < 100 else 0.0  # targets of one class have a floor of 100
 
 
 def draw_cell(axes: Axes, x: int, y: int, text: str | None = None, shade: float = 0.0, bold: bool = False) -> None:
