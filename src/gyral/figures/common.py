@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -30,6 +31,11 @@ MAX_FRAMES = 120  # of an animation, about 1 MB
 def cells_of(task: Task) -> list[RecurrentCell]:
     """Return the recurrent cells of a task in the order of its layers."""
     return [module for module in task.modules() if isinstance(module, RecurrentCell)]
+
+
+def first_batch(task: Task, split: str) -> Any:
+    """Return the first batch of a split on the device of a task, which is the GPU if the run's trainer uses one."""
+    return task.transfer_batch_to_device(next(iter(task.data.loader(split))), task.device, 0)
 
 
 def missing_part_error(run: Run, task: Task, part: str, example: str = "RUMCell") -> OptionError:

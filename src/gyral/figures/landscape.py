@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
 from gyral.core.measures import loss_unit
-from gyral.figures.common import add_title, missing_part_error
+from gyral.figures.common import add_title, first_batch, missing_part_error
 from gyral.plotting.layout import finish, make_grid
 from gyral.plotting.sizes import WIDTHS
 from gyral.plotting.style import BASELINE, add_legend, line_style
@@ -46,9 +46,8 @@ class Landscape:
         if not self.phases:
             raise missing_part_error(run, self.task, "phase-coded weights")
         self.trained = [phase.detach().clone() for phase in self.phases]
-        batch = next(iter(self.task.data.loader("train")))
         self.label = "loss"
-        self.batch = self.task.transfer_batch_to_device(batch, self.task.device, 0)
+        self.batch = first_batch(self.task, "train")
 
     def direction(self, seed: int) -> list[Tensor]:
         """Return a random direction in the space of the phases."""

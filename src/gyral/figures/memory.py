@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gyral.figures.common import add_title, missing_part_error
+from gyral.figures.common import add_title, first_batch, missing_part_error
 from gyral.models.memory_trace import MemoryTrace, memory_cells, trace_memory
 from gyral.plotting.layout import finish
 from gyral.plotting.sizes import WIDTHS
@@ -25,7 +25,7 @@ def load_trace(run: Run) -> tuple[SequenceTask, int, MemoryTrace]:
     task, step = build.load_trained(run, "best")
     if not memory_cells(task):
         raise missing_part_error(run, task, "an external memory", "LANTMCell")
-    return task, step, trace_memory(task, next(iter(task.data.loader("val"))))
+    return task, step, trace_memory(task, first_batch(task, "val"))
 
 
 def read_only_spans(writable: np.ndarray) -> np.ndarray:

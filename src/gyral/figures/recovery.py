@@ -104,7 +104,8 @@ def measure_recovery(task: TrackingTask[Any]) -> Recovery:
     trained, longest = int(data.lengths[0].max()), max(fixed)
     if longest <= trained:
         raise OptionError("test_factors", fixed, "the figure needs a test with longer words than those of training")
-    batch = data.draw(np.random.default_rng(SEED), "test", fixed.index(longest))
+    drawn = data.draw(np.random.default_rng(SEED), "test", fixed.index(longest))
+    batch = task.transfer_batch_to_device(drawn, task.device, 0)
     begin = data.bos + trained
     with task.evaluating():
         _, state = task.model(batch.inputs[:, :begin])

@@ -8,7 +8,7 @@ from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 
 from gyral.core.errors import OptionError
-from gyral.figures.common import add_title
+from gyral.figures.common import add_title, first_batch
 from gyral.plotting.layout import finish
 from gyral.plotting.sizes import WIDTHS
 from gyral.plotting.style import COLORS
@@ -65,7 +65,7 @@ def strips(run: Run) -> Figure:
 
 def predict_examples(task: SequenceTask) -> list[Strip] | None:
     """Return targets and predictions of the first validation examples; None if they are not one for each step."""
-    batch = next(iter(task.data.loader("val")))
+    batch = first_batch(task, "val")
     targets, predictions = task.targets(batch), task.predict(batch)
     shown = task.objective.has_target(targets)
     if shown.dim() != 2 or predictions.shape != targets.shape:
