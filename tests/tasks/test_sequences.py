@@ -12,11 +12,13 @@ import torch
 from omegaconf import OmegaConf
 
 from gyral.core.errors import OptionError, UserError
+from gyral.data.batching import Batch
 from gyral.data.sequences.files import open_columns
 from gyral.data.sequences.new import read_new
 from gyral.figures.confusion import print_confusion
 from gyral.runs.evaluation_report import Request
 from gyral.tasks import steps
+from gyral.tasks.class_metrics import MOST_CLASSES, WeightedClassification
 from gyral.tasks.objective import Classification, Regression
 from gyral.tasks.rendering import align, describe_value
 from gyral.training import build
@@ -183,6 +185,20 @@ def test_metrics_are_independent_of_batches_and_scale() -> None:
         values = metrics.compute()
         assert values["r2"].item() == pytest.approx(wanted, rel=1e-5)
         assert values["loss"].item() == pytest.approx(values["mse"].item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("per_step", [False, True])
+def test_the_loss_of_many_weighted_classes_is_independent_of_batches(per_step: bool) -> None:
+    classes = MOST_CLASSES + 1  # without a confusion matrix
+    objective = WeightedClassification(np.where(np.arange(classes) == 0, 100.0, 1.0))
+    logits = torch.randn(40, 3, classes) if per_step else torch.randn(40, classes)
+    targets = torch.randint(1, classes, logits.shape[:-1])
+    targets[:10] = 0
+    metrics = objective.metrics(per_step)
+    for part in (slice(0, 10), slice(10, 40)):
+        batch = Batch(targets[part], targets[part])
+        metrics.update(logits[part], batch, objective.loss(logits[part], targets[part]))
+    assert metrics.compute()["loss"].item() == pytest.approx(objective.loss(logits, targets).item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("processes", [2, 3, 9])

@@ -120,8 +120,7 @@ class ClassMetrics(AccuracyMetrics):
     """
 
     def __init__(self, objective: Classification, *, per_step: bool, positive: int | None, ranked: bool) -> None:
-        super().__init__(objective.output_size)
-        self.objective = objective
+        super().__init__(objective.output_size, objective)
         self.names = SequenceMetrics.names if per_step else AccuracyMetrics.names
         self.sequence_accuracy = MeanMetric() if per_step else None
         self.balanced_accuracy = BalancedAccuracy(objective.output_size)
@@ -138,7 +137,7 @@ class ClassMetrics(AccuracyMetrics):
 
     def update(self, logits: Tensor, batch: Any, loss: Tensor) -> None:
         """Add one batch: its logits (B, …, classes) and its mean loss."""
-        self.loss.update(loss, weight=self.objective.count(batch.targets))
+        self.loss.update(loss, weight=self.count(batch.targets))
         present = batch.targets != IGNORED
         predicted, targets = logits.argmax(dim=-1), batch.targets[present]
         for metric in (self.accuracy, self.balanced_accuracy, self.macro_f1):

@@ -2,13 +2,16 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
 from torchmetrics import MeanAbsoluteError, MeanMetric, MeanSquaredError, Metric
 
 from gyral.data.batching import IGNORED, Batch
+
+if TYPE_CHECKING:
+    from gyral.tasks.objective import Objective  # it imports this module
 
 
 class Metrics(nn.Module):
@@ -77,17 +80,23 @@ class AccuracyMetrics(Metrics):
 
     Args:
         classes: number of classes, for subclasses.
+        objective: the objective, whose mean loss may weight the targets. None: all targets count equally.
     """
 
     names: tuple[str, ...] = (*Metrics.names, "accuracy")
 
-    def __init__(self, classes: int) -> None:
+    def __init__(self, classes: int, objective: "Objective | None" = None) -> None:
         super().__init__()
+        self.objective = objective
         self.accuracy: Metric = Accuracy()
+
+    def count(self, targets: Tensor) -> Tensor:
+        """Return the sum of the weights with which targets count in the mean loss of a batch."""
+        return (targets != IGNORED).sum() if self.objective is None else self.objective.count(targets)
 
     def update(self, logits: Tensor, batch: Any, loss: Tensor) -> None:
         """Add one batch: its logits (B, …, classes) and its mean loss."""
-        self.loss.update(loss, weight=(batch.targets != IGNORED).sum())
+        self.loss.update(loss, weight=self.count(batch.targets))
         answers = answers_of(batch)
         self.accuracy.update(logits.argmax(dim=-1)[answers], batch.targets[answers])
 
@@ -97,8 +106,8 @@ class SequenceMetrics(AccuracyMetrics):
 
     names = (*AccuracyMetrics.names, "sequence_accuracy")
 
-    def __init__(self, classes: int) -> None:
-        super().__init__(classes)
+    def __init__(self, classes: int, objective: "Objective | None" = None) -> None:
+        super().__init__(classes, objective)
         self.sequence_accuracy = MeanMetric()
 
     def update(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:

@@ -62,7 +62,8 @@ class Classification(Objective):
         return outputs.argmax(dim=-1)
 
     def metrics(self, per_step: bool) -> Metrics:
-        return SequenceMetrics(self.output_size) if per_step else AccuracyMetrics(self.output_size)
+        kind = SequenceMetrics if per_step else AccuracyMetrics
+        return kind(self.output_size, self)
 
 
 class Bits(Objective):
