@@ -1,8 +1,9 @@
 """How metrics are printed."""
 
+import math
 import re
 
-from gyral.core.measures import ACCURACY, MSE, SEQUENCE_ACCURACY, percent, printed
+from gyral.core.measures import ACCURACY, MSE, SEQUENCE_ACCURACY, percent, perplexity_of, printed
 from tests.helpers.running import ROOT
 
 
@@ -15,6 +16,11 @@ def test_a_metric_is_printed_alike_everywhere() -> None:
     assert printed("test/loss", 0.28400001, measures) == "0.284"
     assert printed("test/loss", 0.123456789, measures) == "0.1235"
     assert (percent(0.284), percent(0.284, 1), percent(1)) == ("28 %", "28.4 %", "100 %")
+
+
+def test_a_perplexity_that_is_no_number_is_infinite() -> None:
+    assert [perplexity_of(loss) for loss in (0.0, 2.5, 710.0)] == [1.0, math.exp(2.5), math.inf]
+    assert math.isnan(perplexity_of(math.nan))
 
 
 def test_code_prints_percentages_by_these_functions_alone() -> None:

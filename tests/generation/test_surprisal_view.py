@@ -25,3 +25,9 @@ def test_control_characters_do_not_reach_a_terminal_or_a_page() -> None:
     text = "a\x1b[31m\x00\x7f\x9b\r\tb"
     surprisals = [surprisal_view.Surprisal(symbol, symbol, 1.5, ()) for symbol in text]
     assert "".join(piece.shown for piece in surprisal_view.mark_texts(surprisals, "char")) == "a␛[31m␀��␍\tb"
+
+
+def test_the_mean_of_improbable_symbols_is_printed() -> None:
+    mean = surprisal_view.MeanSurprisal("char")
+    list(mean.count([surprisal_view.Surprisal("a", "a", bits, ()) for bits in (1000.0, 1100.0)]))
+    assert str(mean).startswith("mean 1050.000 bits a character, perplexity inf, over 2 characters")

@@ -108,6 +108,19 @@ def test_without_steps_it_equals_the_usual_loss_and_with_steps_it_learns_repetit
     assert DynamicEvaluation("sgd", lr=1.0).evaluate(model, repeated, repeated)["loss"] < 0.7 * still
 
 
+def test_weights_without_a_gradient_stay_finite(model: SequenceModel) -> None:
+    model = copy.deepcopy(model).float()
+    tokens = np.tile(np.arange(3, dtype=np.uint8), 60)  # the embeddings of other tokens have no gradient
+    assert math.isfinite(DynamicEvaluation("rms", epsilon=1e-300).evaluate(model, tokens, tokens)["loss"])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        list(model.parameters())[-1][0] = 1e4  # the bias of a token: all others have the probability 0
+    found = DynamicEvaluation("rms").evaluate(model, np.zeros_like(tokens), tokens)
+    assert 709 < found["loss"] < math.inf
+    assert found["perplexity"] == math.inf
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -115,7 +128,7 @@ def test_without_steps_it_equals_the_usual_loss_and_with_steps_it_learns_repetit
         ({"rule": "sgd", "lr": 0}, "lr=0: must be a finite number > 0"),
         ({"rule": "sgd", "decay": 1.5}, "decay=1.5: must be a finite number ≥ 0 and ≤ 1"),
         ({"rule": "rms", "window": 0}, "window=0: must be an integer ≥ 1"),
-        ({"rule": "rms", "epsilon": -1}, "epsilon=-1: must be a finite number ≥ 0"),
+        ({"rule": "rms", "epsilon": 0}, "epsilon=0: must be a finite number > 0"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], message: str) -> None:

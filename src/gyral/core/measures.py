@@ -1,5 +1,6 @@
 """The measures of tasks, and how reports print them: `Measure`, `Remark`, and the measures that several tasks share."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -100,6 +101,14 @@ SUBSTITUTE = Remark(
 def percent(share: float, digits: int = 0) -> str:
     """Return a share as all texts print it: "28 %" of 0.284."""
     return f"{100 * share:.{digits}f} %"
+
+
+def perplexity_of(loss: float) -> float:
+    """Return the perplexity for a loss in nats, infinite where no number is large enough (above 709 nats)."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
 
 
 def printed(name: str, value: float, measures: Iterable[Measure]) -> str:

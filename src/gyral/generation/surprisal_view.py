@@ -3,6 +3,7 @@
 The module does not import torch.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -15,7 +16,7 @@ from rich.text import Text
 from gyral.core.console import Console
 from gyral.core.files import to_json
 from gyral.core.html import write_html
-from gyral.core.measures import BITS, PERPLEXITY
+from gyral.core.measures import BITS, PERPLEXITY, perplexity_of
 from gyral.data.vocabulary import END_OF_LINE, Decoder
 from gyral.generation.output import Styled
 
@@ -115,7 +116,7 @@ class MeanSurprisal:
     def __str__(self) -> str:
         mean = self._bits / self._count
         over = f"{self._count:,} {self._unit}{'s' if self._count > 1 else ''}"
-        perplexity = f"{2**mean:.{PERPLEXITY.digits}f}"
+        perplexity = f"{perplexity_of(mean * math.log(2)):.{PERPLEXITY.digits}f}"
         return f"mean {mean:.{BITS.digits}f} bits a {self._unit}, perplexity {perplexity}, over {over}"
 
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from gyral.core.errors import OptionError
 from gyral.core.inputs import read_lines, source_of
+from gyral.core.measures import perplexity_of
 from gyral.data.batching import IGNORED, pad_rows
 from gyral.generation.text import start_token
 from gyral.tasks.predicted import Tables
@@ -58,7 +59,8 @@ def predict_texts(task: TextTask, data: Any) -> Tables:
         raise OptionError("data", source_of(data), "is empty; must have a text on each line")
     if not count:
         return {}
-    return {"loss": total / count, "bits": total / count / math.log(2), "perplexity": math.exp(total / count)}
+    loss = total / count
+    return {"loss": loss, "bits": loss / math.log(2), "perplexity": perplexity_of(loss)}
 
 
 def read_texts(task: TextTask, encoded: list[np.ndarray]) -> tuple[Tensor, Tensor]:

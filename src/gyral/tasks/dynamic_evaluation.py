@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gyral.core.checks import check_choice, check_integer, check_real
+from gyral.core.measures import perplexity_of
 from gyral.core.progress import line
 from gyral.data.batching import IGNORED
 from gyral.data.text.windows import Windows
@@ -43,7 +44,7 @@ class DynamicEvaluation:
         lr: η > 0; None: 0.1 for "sgd", 0.00005 for "rms".
         decay: λ in [0, 1]; None: 0.002.
         window: tokens per gradient step.
-        epsilon: ε ≥ 0, for "rms".
+        epsilon: ε > 0, for "rms"; a weight without a gradient has √MS = 0.
 
     Raises:
         OptionError: an option is out of bounds.
@@ -62,7 +63,7 @@ class DynamicEvaluation:
         self.lr = check_real("lr", default_lr if lr is None else lr, above=0)
         self.decay = check_real("decay", default_decay if decay is None else decay, minimum=0, maximum=1)
         self.window = check_integer("window", window)
-        self.epsilon = check_real("epsilon", epsilon, minimum=0)
+        self.epsilon = check_real("epsilon", epsilon, above=0)
 
     def evaluate(self, model: SequenceModel, train: np.ndarray, tokens: np.ndarray) -> dict[str, float]:
         """Return the loss in nats per token, the bits and the perplexity of a text. The model keeps its weights.
@@ -83,7 +84,7 @@ class DynamicEvaluation:
             with torch.no_grad():
                 torch._foreach_copy_(parameters, trained)
             model.train(is_training)
-        return {"loss": loss, "bits": loss / math.log(2), "perplexity": math.exp(loss)}
+        return {"loss": loss, "bits": loss / math.log(2), "perplexity": perplexity_of(loss)}
 
     def _evaluate(self, model: SequenceModel, trained: list[Tensor], train: np.ndarray, tokens: np.ndarray) -> float:
         """Return the loss of a text in nats per token; the model keeps the weights of the last step."""
@@ -111,8 +112,9 @@ class DynamicEvaluation:
             torch._foreach_addcmul_(squares, gradients, gradients)
         roots = [(each / len(windows)).sqrt() for each in squares]
         mean = torch.stack([each.mean() for each in roots]).mean()
-        rates = [self.lr / (each + self.epsilon) for each in roots]
-        return rates, [(self.decay * each / mean).clamp(max=1) for each in roots]
+        # both are finite, also if no gradient is: the product of an infinite rate and no gradient would be NaN
+        rates = [(self.lr / (each + self.epsilon)).clamp(max=torch.finfo(each.dtype).max) for each in roots]
+        return rates, [(self.decay * each / mean).nan_to_num(nan=0.0).clamp(max=1) for each in roots]
 
 
 def _read(model: SequenceModel, windows: Windows, description: str) -> Iterator[tuple[float, int, list[Tensor]]]:
