@@ -29,7 +29,10 @@ def test_a_title_has_readable_names_and_fits(tmp_path: Path) -> None:
 
 # the parts of figures that run a model, given a run whose task is loaded
 MEASURED: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
-    "strips": (("model=gru", *SMALL_ALGORITHM), lambda run: strips.predict_examples(build.load_trained(run, "best")[0])),
+    "strips": (
+        ("model=gru", *SMALL_ALGORITHM),
+        lambda run: strips.predict_examples(build.load_trained(run, "best")[0]),
+    ),
     "memory": (("model=lantm", *SMALL_ALGORITHM), memory.load_trace),
     "recovery": (
         ("model=gru", "task=group", "task.length=3", "task.batch_size=8", "model.cell.hidden_size=6"),

@@ -30,7 +30,7 @@ class Metrics(nn.Module):
         self.loss = MeanMetric()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move the metrics, but keep their dtypes: sums in half precision stop growing (trainer.precision=bf16-true)."""
+        """Move the metrics, but keep their dtypes: sums in half precision (trainer.precision=bf16-true) stop growing."""
 
         def move(tensor: Tensor) -> Tensor:
             moved = fn(tensor)

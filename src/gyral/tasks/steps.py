@@ -77,10 +77,18 @@ class Steps(LightningModule):
         if world_size() == 1:
             return batch
         own = local_rows(batch, rank(), world_size())
-        # With this weight, the mean of the gradients over processes is the gradient of the mean over all targets.
-        own_count, count = (self.objective.count(self.targets(rows)) for rows in (own, batch))
-        self._weight = world_size() * (own_count / count).item() if count else 0.0
+        self.weigh(*(self.objective.count(self.targets(rows)) for rows in (own, batch)))
         return own
+
+    def weigh(self, own_count: Tensor, count: Tensor) -> None:
+        """Set the weight of this process's rows in the loss.
+
+        With this weight, the mean of the gradients over processes is the gradient of the mean over all targets.
+
+        Args:
+            own_count, count: `Objective.count` of this process's targets and of those of the whole batch.
+        """
+        self._weight = world_size() * (own_count / count).item() if count else 0.0
 
     def on_train_epoch_start(self) -> None:
         self._heard = [module for module in self.modules() if hasattr(module, "after_optimizer_step")]

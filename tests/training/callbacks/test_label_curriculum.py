@@ -4,15 +4,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED, Batch
+from gyral.tasks import steps
+from gyral.training.callbacks import label_curriculum
 from gyral.training.callbacks.label_curriculum import LabelCurriculum
 from tests.helpers import killing
 from tests.helpers.recorder import Recorder
-from tests.helpers.running import SMALL, assert_same_run, invoke, load_last, read_rows
+from tests.helpers.running import SMALL, assert_same_run, build_task, invoke, load_last, read_rows
 
 # Parity: the loss is below 0.75 nats at most steps.
 GROUP = (
@@ -41,6 +44,34 @@ def test_later_labels_are_ignored_and_one_more_counts_after_a_small_loss(task: A
         assert (targets != IGNORED).sum(dim=1).tolist() == [count, count]
         assert targets[0, : count + 1].tolist() == [IGNORED, *range(1, count + 1)]
         callback.on_train_batch_end(trainer, task, {"loss": torch.tensor(loss)}, None, 0)
+
+
+def test_processes_that_share_a_batch_have_the_loss_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, callback = (
+        build_task("task=group", "task.group=Z2", "task.length=6", "task.batch_size=8", "model=gru").eval(),
+        LabelCurriculum(labels=2),
+    )
+    batch = task.data.draw(np.random.default_rng(0), "test", 0)
+    batch.targets[:3, 2:] = IGNORED  # one label, after the begin symbol; the other rows have six
+
+    def hide(rows: Batch) -> Batch:
+        rows = rows._replace(targets=rows.targets.clone())
+        callback.on_train_batch_start(Recorder(task), task, rows, 0)
+        return rows
+
+    hidden = hide(batch)
+    whole = task.loss(task(hidden), hidden)
+    counts = [int((part != IGNORED).sum()) for part in hidden.targets.tensor_split(2)]
+    assert counts[0] < counts[1]
+    monkeypatch.setattr(label_curriculum, "all_gather_object", lambda _: counts)
+    for module in (steps, label_curriculum):
+        monkeypatch.setattr(module, "world_size", lambda: 2)
+    losses = []
+    for number in range(2):
+        monkeypatch.setattr(steps, "rank", lambda number=number: number)
+        rows = hide(task.on_before_batch_transfer(batch, 0))
+        losses.append(task._weight * task.loss(task(rows), rows))
+    torch.testing.assert_close(torch.stack(losses).mean(), whole)
 
 
 def test_a_killed_run_goes_on_with_as_many_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

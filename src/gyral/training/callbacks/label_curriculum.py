@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import torch
 from pytorch_lightning import Callback, Trainer
 from torch import Tensor
 
 from gyral.core.checks import check_integer, check_real
-from gyral.core.collectives import all_gather_object
+from gyral.core.collectives import all_gather_object, world_size
 from gyral.core.errors import OptionError
 from gyral.data.batching import IGNORED
 from gyral.training.callbacks.checkpoints import ends_step
@@ -47,6 +48,9 @@ class LabelCurriculum(Callback):
             name = type(task).__name__
             raise OptionError("callbacks", "label_curriculum", f"needs a class at each step, which {name} has not")
         targets.masked_fill_((targets != IGNORED).cumsum(dim=1) > self.labels, IGNORED)
+        if world_size() > 1:  # the task has weighted the rows of this process by all their labels
+            count = task.objective.count(targets)
+            task.weigh(count, torch.tensor(sum(all_gather_object(count.item()))))
 
     def on_train_batch_end(
         self, trainer: Trainer, task: Any, outputs: dict[str, Tensor], batch: Any, index: int
