@@ -43,6 +43,7 @@ from gyral.tasks.objective import Classification, Objective, Regression
 from gyral.tasks.rendering import align, describe_value
 
 BALANCE = ("none", "balanced")
+HALF_PRECISIONS = ("bf16-true", "16-true")  # Lightning converts the batches, too
 MOST_SHARES = 8  # classes whose shares the log has
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,8 @@ class SequencesData(ExampleData, SequencesFile):
         missing: "refuse", or "mask" for inputs that may be missing. The model reads the mean of the training split in
             their place, and for each input whether it is missing, 1 or 0.
         standardize: whether the inputs have their mean subtracted and are divided by their standard deviation. Both are
-            those of the training split, and are saved with the weights.
+            those of the training split, and are saved with the weights. Not with trainer.precision=bf16-true or
+            16-true.
         schema: the schema in the checkpoint of a trained task, which needs no file to predict new sequences. None: that
             of the file.
         class_weights: "none", or "balanced" for a loss in which all classes count equally, however rare they are in the
@@ -160,6 +162,12 @@ class SequencesTask(DataTask[SequencesData]):
             "baseline": baseline,
             "max_writes": sequences.schema.longest,
         }
+
+    def setup(self, stage: str) -> None:
+        precision = str(self.trainer.precision)
+        if self.data.standardize and precision in HALF_PRECISIONS:
+            reason = f"must be false with trainer.precision={precision}, which rounds the inputs before"
+            raise OptionError("task.standardize", True, f"{reason}; trainer.precision=bf16-mixed does not")
 
     def model_inputs(self, batch: Batch) -> Tensor:
         return batch.inputs if self.preprocessing is None else self.preprocessing(batch.inputs)
