@@ -19,6 +19,7 @@ from gyral.figures.confusion import print_confusion
 from gyral.runs.evaluation_report import Request
 from gyral.tasks import steps
 from gyral.tasks.class_metrics import MOST_CLASSES, WeightedClassification
+from gyral.tasks.metrics import Determination
 from gyral.tasks.objective import Classification, Regression
 from gyral.tasks.rendering import align, describe_value
 from gyral.training import build
@@ -168,8 +169,8 @@ def test_lines_are_aligned_and_the_middle_of_long_ones_is_left_out() -> None:
 
 
 def test_metrics_are_independent_of_batches_and_scale() -> None:
-    objective = Regression(2)
-    targets = torch.randn(40, 5, 2) * torch.tensor([1e-4, 1e3]) + torch.tensor([0.0, 1e4])
+    objective = Regression(3)
+    targets = torch.randn(40, 5, 3) * torch.tensor([1e-4, 1e3, 10]) + torch.tensor([0.0, 1e4, 1e8])
     outputs = targets + 0.3 * targets.std(dim=(0, 1)) * torch.randn_like(targets)
     targets[::3, 2:] = math.nan
     present = objective.has_target(targets)
@@ -215,6 +216,21 @@ def test_processes_that_share_a_batch_have_the_loss_of_the_whole(
         rows = task.on_before_batch_transfer(batch, 0)
         losses.append(task._weight * task.loss(task(rows), rows) if task._weight else torch.zeros(()))
     torch.testing.assert_close(torch.stack(losses).mean(), whole)
+
+
+@pytest.mark.parametrize("rows", [0, 7, 20])
+def test_processes_share_r2(rows: int) -> None:
+    targets = torch.randn(20, 2) + torch.tensor([0.0, 1e7])
+    outputs = targets + torch.randn(20, 2).round()
+    whole, shared, *parts = (Determination(2) for _ in range(4))
+    whole.update(outputs, targets)
+    shared.update(outputs[:0], targets[:0])
+    for part, own in zip(parts, (slice(rows), slice(rows, None)), strict=True):
+        part.update(outputs[own], targets[own])
+    for name, reduce in shared._reductions.items():
+        stacked = torch.stack([getattr(part, name) for part in parts])
+        setattr(shared, name, reduce(stacked) if callable(reduce) else stacked)  # as torchmetrics does
+    torch.testing.assert_close(shared.compute(), whole.compute())
 
 
 @pytest.mark.parametrize(("outputs", "expected"), [([5.0, 5.0, 5.0], 1.0), ([4.0, 5.0, 6.0], 0.0)])
@@ -270,6 +286,12 @@ def test_missing_values_are_filled_and_marked_and_inputs_standardized(tmp_path: 
         assert known.mean().item() == pytest.approx(0, abs=1e-4)
         assert known.std(correction=0).item() == pytest.approx(1, abs=1e-4)
     assert raw[0, :4, 2].tolist() == [0, 3600, 3 * 3600, 5 * 3600]
+    for precision in ("bf16-true", "16-true"):  # which would convert the inputs before
+        task._trainer = SimpleNamespace(precision=precision)
+        with pytest.raises(
+            OptionError, match=rf"^task\.standardize=True: must be false with .*={precision}, which rounds"
+        ):
+            task.setup("fit")
     plain = build_task(*SMALL, **options)
     filled = plain.model_inputs(batch._replace(inputs=raw[..., :2]))
     assert filled[0, 1, 0].item() == pytest.approx(20, abs=1)

@@ -291,6 +291,9 @@ class Determination(Metric):
     any predictor of small targets perfect; this class does not. Of fewer than two targets, it is NaN: one target has no
     deviation from its mean.
 
+    Sums are those of differences from the first target, because squares of targets that are large compared with their
+    deviations have no digits left for these. Each process has its own first target.
+
     Args:
         size: Y.
     """
@@ -298,28 +301,37 @@ class Determination(Metric):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.count: Tensor
+        self.first: Tensor
         self.total: Tensor
         self.squares: Tensor
         self.residuals: Tensor
-        self.add_state("count", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        for name in ("total", "squares", "residuals"):
-            self.add_state(name, torch.zeros(size, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros(1, dtype=torch.float64))
+        for name in ("first", "total", "squares"):
+            self.add_state(name, torch.zeros(size, dtype=torch.float64))
+        self.add_state("residuals", torch.zeros(size, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, predicted: Tensor, targets: Tensor) -> None:
         """Add predictions and targets, both (n, Y)."""
+        if not len(targets):
+            return
         predicted, targets = predicted.double(), targets.double()
+        self.first = torch.where(self.count == 0, targets[0], self.first)
         self.count += len(targets)
-        self.total += targets.sum(dim=0)
-        self.squares += targets.square().sum(dim=0)
+        differences = targets - self.first
+        self.total += differences.sum(dim=0)
+        self.squares += differences.square().sum(dim=0)
         self.residuals += (targets - predicted).square().sum(dim=0)
 
     def compute(self) -> Tensor:
         """Return R², NaN without two targets."""
-        deviations = self.squares - self.total.square() / self.count
-        # constant targets have rounding errors in double precision
-        deviations = torch.where(deviations <= 1e-12 * self.squares, 0, deviations)
+        # a row for each process; their sums become those of differences from the same target
+        counts, first, totals, squares = map(torch.atleast_2d, (self.count, self.first, self.total, self.squares))
+        shifts = first - first[counts.argmax()]
+        squares = squares + 2 * shifts * totals + counts * shifts.square()
+        totals, count = (totals + counts * shifts).sum(dim=0), counts.sum()
+        deviations = squares.sum(dim=0) - totals.square() / count
         ratios = torch.where(self.residuals == 0, 0, torch.where(deviations == 0, 1, self.residuals / deviations))
-        return torch.where(self.count > 1, 1 - ratios.mean(), torch.nan).float()
+        return torch.where(count > 1, 1 - ratios.mean(), torch.nan).float()
 
 
 def answers_of(batch: Any) -> Tensor:
