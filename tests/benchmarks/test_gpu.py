@@ -305,7 +305,7 @@ FAILED tests/a.py::b[x=1 y] - assert 0
 
 
 @pytest.mark.slow
-def test_tests_run_in_several_processes_within_a_time_limit():
+def test_tests_run_in_several_processes_within_a_time_limit(tmp_path, monkeypatch):
     passed = gpu_tests.run("cpu", time.monotonic() + 120, 2, [], ("tests/ops/test_rotation.py",))
     assert passed["passed"] > 10
     assert not passed["failures"]
@@ -313,9 +313,12 @@ def test_tests_run_in_several_processes_within_a_time_limit():
     missing = gpu_tests.run("cpu", time.monotonic() + 60, 2, [], ("tests/nn/no_such_file.py",))
     assert len(missing["failures"]) == 1
     assert "no_such_file.py" in missing["failures"][0]
-    # interrupted in the middle of the first test, at the latest
-    cut = gpu_tests.run("cpu", time.monotonic() + 5, 1, [], ("tests/gpu",))
-    assert cut["cut"] or cut["failures"]
+    (tmp_path / "test_endless.py").write_text("import time\ndef test_a(): pass\ndef test_b(): time.sleep(600)\n")
+    monkeypatch.setattr(gpu_tests, "ROOT", tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    cut = gpu_tests.run("cpu", time.monotonic() + 10, 1, [], (f"--rootdir={tmp_path}", "test_endless.py"))
+    assert (cut["passed"], cut["failures"]) == (1, [])
+    assert cut["cut"] == ["test_endless.py::test_b"]
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -36,6 +36,7 @@ from gyral.nn.recurrent import Recurrent
 from tests.helpers.loops import for_each
 
 X, N, BATCH, STEPS = 3, 6, 2, 4
+DRAWS = 12  # of all weights, for their standard deviations
 fast = functools.partial(LSTMCell, layer_norm=True, bias=False, initialization="joint_orthogonal")
 MAKERS: dict[str, Callable[..., RecurrentCell]] = {
     "rum": functools.partial(RUMCell, layer_norm=True, lambd=1.0),
@@ -122,8 +123,26 @@ def test_reset_parameters_draws_new_values(make: Callable[..., RecurrentCell]) -
             drawn = before[name]
             is_constant = drawn.is_floating_point() and drawn.unique().numel() <= 3  # gains, biases, identities
             assert torch.equal(tensor, drawn) == is_constant, name
-            assert torch.allclose(tensor.double().std(), drawn.double().std(), rtol=0.9, atol=1e-3), name
         assert all(value.isfinite().all() for value in run(one, torch.randn(STEPS, BATCH, X)))
+    varied = [name for name, drawn in before.items() if not torch.equal(cell.state_dict()[name], drawn)]
+    made = spreads((make(X, N) for _ in range(DRAWS)), varied)
+    for one in (cell, emptied):
+        for name, spread in spreads(resets(one), varied).items():
+            # a skew-Hermitian generator follows from N random eigenvalues
+            samples = DRAWS * (N if name == "generator" else before[name].numel())
+            assert abs(math.log(spread / made[name])) < 4 / math.sqrt(samples), name
+
+
+def resets(cell: RecurrentCell) -> Iterator[RecurrentCell]:
+    for _ in range(DRAWS):
+        cell.reset_parameters()
+        yield cell
+
+
+def spreads(cells: Iterable[RecurrentCell], names: list[str]) -> dict[str, float]:
+    """Return the standard deviation of each tensor over all of its entries in all cells."""
+    drawn = [{name: cell.state_dict()[name].to(torch.float64, copy=True) for name in names} for cell in cells]
+    return {name: torch.stack([each[name] for each in drawn]).std().item() for name in names}
 
 
 def test_a_network_resets_the_parameters_of_all_its_cells() -> None:

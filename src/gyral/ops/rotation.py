@@ -143,7 +143,7 @@ def rotate(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
 
 
 def matrix(a: Tensor, b: Tensor) -> Tensor:
-    """Return Rotation(a, b) (…, N, N) for a and b (…, N), the matrix that `rotate` applies, for tests and figures."""
+    """Return Rotation(a, b) (…, N, N) for a and b (…, N), the matrix that `rotate` applies."""
     source = direction(a)
     p, u, q, r = factors(plane(source, b, perpendicular(source.unit)))
     identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
