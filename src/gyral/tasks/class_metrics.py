@@ -120,7 +120,7 @@ class ClassMetrics(AccuracyMetrics):
     """
 
     def __init__(self, objective: Classification, *, per_step: bool, positive: int | None, ranked: bool) -> None:
-        super().__init__(objective.output_size, objective)
+        super().__init__(objective.output_size, objective.count)
         self.names = SequenceMetrics.names if per_step else AccuracyMetrics.names
         self.sequence_accuracy = MeanMetric() if per_step else None
         self.balanced_accuracy = BalancedAccuracy(objective.output_size)

@@ -2,16 +2,13 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torchmetrics import MeanAbsoluteError, MeanMetric, MeanSquaredError, Metric
 
 from gyral.data.batching import IGNORED, Batch
-
-if TYPE_CHECKING:
-    from gyral.tasks.objective import Objective  # it imports this module
 
 
 class Metrics(nn.Module):
@@ -30,7 +27,7 @@ class Metrics(nn.Module):
         self.loss = MeanMetric()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move the metrics, but keep their dtypes: sums in half precision (trainer.precision=bf16-true) stop growing."""
+        """Move the metrics, but keep their dtypes: sums in half precision (trainer.precision=bf16-true) are wrong."""
 
         def move(tensor: Tensor) -> Tensor:
             moved = fn(tensor)
@@ -75,24 +72,25 @@ class Accuracy(Metric):
         return self.hits / self.count
 
 
+def count_targets(targets: Tensor) -> Tensor:
+    """Return the number of targets that are classes."""
+    return (targets != IGNORED).sum()
+
+
 class AccuracyMetrics(Metrics):
     """Loss over all targets, and accuracy over the answers.
 
     Args:
         classes: number of classes, for subclasses.
-        objective: the objective, whose mean loss may weight the targets. None: all targets count equally.
+        count: returns the sum of the weights with which targets count in the mean loss, see `Objective.count`.
     """
 
     names: tuple[str, ...] = (*Metrics.names, "accuracy")
 
-    def __init__(self, classes: int, objective: "Objective | None" = None) -> None:
+    def __init__(self, classes: int, count: Callable[[Tensor], Tensor] = count_targets) -> None:
         super().__init__()
-        self.objective = objective
+        self.count = count
         self.accuracy: Metric = Accuracy()
-
-    def count(self, targets: Tensor) -> Tensor:
-        """Return the sum of the weights with which targets count in the mean loss of a batch."""
-        return (targets != IGNORED).sum() if self.objective is None else self.objective.count(targets)
 
     def update(self, logits: Tensor, batch: Any, loss: Tensor) -> None:
         """Add one batch: its logits (B, …, classes) and its mean loss."""
@@ -106,8 +104,8 @@ class SequenceMetrics(AccuracyMetrics):
 
     names = (*AccuracyMetrics.names, "sequence_accuracy")
 
-    def __init__(self, classes: int, objective: "Objective | None" = None) -> None:
-        super().__init__(classes, objective)
+    def __init__(self, classes: int, count: Callable[[Tensor], Tensor] = count_targets) -> None:
+        super().__init__(classes, count)
         self.sequence_accuracy = MeanMetric()
 
     def update(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:

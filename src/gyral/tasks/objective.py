@@ -63,7 +63,7 @@ class Classification(Objective):
 
     def metrics(self, per_step: bool) -> Metrics:
         kind = SequenceMetrics if per_step else AccuracyMetrics
-        return kind(self.output_size, self)
+        return kind(self.output_size, self.count)
 
 
 class Bits(Objective):
