@@ -18,6 +18,7 @@ from gyral.runs.directory import Run, load_run
 from gyral.training import build
 from tests.helpers.figure_checks import check_figure
 from tests.helpers.running import SMALL_ALGORITHM, build_task, invoke
+from tests.helpers.sequences import sequences_file
 
 
 @pytest.fixture
@@ -135,10 +136,15 @@ def test_unsupported_cells_and_tasks_are_refused(lantm: Run, monkeypatch: pytest
         strips(lantm)
 
 
-def test_vectors_are_drawn_as_columns(lantm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = build_task(
-        "task=repeat_copy", "task.val_batches=1", "task.batch_size=4", "model=rnn", "model.cell.hidden_size=4"
-    ).eval()
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("task=repeat_copy", "task.val_batches=1"),
+        ("task=sequences", f"task.data={sequences_file()}"),  # real values
+    ],
+)
+def test_vectors_are_drawn_as_columns(options: tuple[str, ...], lantm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = build_task(*options, "task.batch_size=4", "model=rnn", "model.cell.hidden_size=4").eval()
     monkeypatch.setattr(build, "load_trained", lambda run, checkpoint: (task, 0))
     examples = predict_examples(task)
     assert examples is not None

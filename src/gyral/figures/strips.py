@@ -66,7 +66,8 @@ def strips(run: Run) -> Figure:
 def predict_examples(task: SequenceTask) -> list[Strip] | None:
     """Return targets and predictions of the first validation examples; None if they are not one for each step."""
     batch = first_batch(task, "val")
-    targets, predictions = task.targets(batch), task.predict(batch)
+    with task.evaluating():  # without gradients, which real predictions have
+        targets, predictions = task.targets(batch), task.predict(batch)
     shown = task.objective.has_target(targets)
     if shown.dim() != 2 or predictions.shape != targets.shape:
         return None
