@@ -118,6 +118,11 @@ def test_a_file_with_targets_has_the_metrics_of_the_test(
         numbers = json.loads((tmp_path / "metrics.json").read_text())["numbers"]
         assert {"test/loss", "test/accuracy", "test/auroc"} <= set(numbers)
         assert numbers == pytest.approx({name: trained.metrics[name] for name in numbers}, abs=1e-6)
+        rows_of_metrics = [line for line in outcome.out.splitlines() if " test " in line]
+        assert len(rows_of_metrics) == len(numbers)
+    for words in ((), (f"save={tmp_path / 'out.csv'}",)):
+        outcome = invoke(f"run={trained.directory}", f"data={tmp_path / 'labelled.csv'}", *words, entry="predict")
+        assert set(rows_of_metrics) <= set((outcome.out if words else outcome.err).splitlines())
     frame = gyral.load(trained.directory).predict(labelled)
     assert {f"test/{name}": value for name, value in frame.attrs["metrics"].items()} == pytest.approx(numbers)
     monkeypatch.setattr(own_sequences, "MOST_SCORES", 3)  # a large file

@@ -67,7 +67,8 @@ def predict(config: DictConfig, given: Mapping[str, str] | None) -> dict[str, fl
         print(path)
     title = f"{config.data}: {predictions.count:,} predictions of {config.run} (step {step:,})"
     if predictions.metrics:
-        print_metrics(title, predictions.metrics, task.measures, to_error=path is None)
+        metrics = {f"test/{name}": value for name, value in predictions.metrics.items()}
+        print_metrics(title, metrics, task.measures, to_error=path is None)
     else:
         log.info("%s", title)
     return predictions.metrics
