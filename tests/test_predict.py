@@ -13,7 +13,11 @@ import torch
 
 import gyral
 from gyral.core.errors import OptionError
+from gyral.data.batching import IGNORED
 from gyral.data.sequences import pieces
+from gyral.data.sequences.corpus import load
+from gyral.data.sequences.files import open_columns
+from gyral.data.sequences.new import read_new
 from gyral.generation import own_sequences
 from gyral.generation.tables import SUFFIXES
 from tests.helpers.running import build_task, invoke
@@ -304,6 +308,18 @@ def test_numbered_columns_of_a_file_must_have_the_names_of_those_of_the_run(tmp_
         OptionError, match=r"^data=frame: has no column t, an input of the run; it has q, inputs, q0, q1"
     ):
         task.predict(frame.rename(columns=lambda name: name.replace("t", "q")))
+
+
+@pytest.mark.parametrize("labels", [("None", "other"), ("1", "?"), ("1.0", "x"), ("01", "NA")])
+def test_a_class_may_have_the_name_of_a_missing_value_or_of_a_number(tmp_path: Path, labels: tuple[str, str]) -> None:
+    rows = [f"{row}.5,0.5,{labels[row // 2 % 2]}" for row in range(40)]
+    (tmp_path / "all.csv").write_text("\n".join(["t0,t1,y", *rows]))
+    schema = load(tmp_path / "all.csv", targets="y", objective="classification").schema
+    for label in labels:
+        path = tmp_path / "new.csv"
+        path.write_text("\n".join(["t0,t1,y", *(row for row in rows if row.endswith(f",{label}")), "0.5,0.5,"]))
+        new = read_new(open_columns(path, ["y"]), schema)
+        assert new.sequences.targets.tolist() == [schema.labels.index(label)] * 20 + [IGNORED]
 
 
 def test_steps_have_their_times(tmp_path: Path) -> None:

@@ -119,6 +119,53 @@ def test_numbers_as_labels_and_whole_real_numbers_are_asked_for(tmp_path: Path) 
     assert load(path, targets="c", objective="classification", split_seed=1).labels == ("7", "B")
 
 
+@pytest.mark.parametrize("cells", [("7", "007"), ("12345678901234567890", "12345678901234567891"), ("1e1", "10")])
+def test_sequences_have_the_names_of_the_file(tmp_path: Path, cells: tuple[str, str]) -> None:
+    lines = ["id,x,y"] + [f"{(*cells, *'123456')[row]},{step}.5,{row % 2}" for step in (0, 1) for row in range(N)]
+    found = load(write(tmp_path, lines), sequence="id", inputs="x", targets="y")
+    assert found.names == (*cells, *"123456")
+    lines[1] = "nan,0.5,0"
+    with pytest.raises(UserError, match="column id, row 0: nan; is empty"):
+        load(write(tmp_path, lines), sequence="id", inputs="x")
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_classes_and_sequences_of_large_integers_are_texts(tmp_path: Path, form: str) -> None:
+    """Real numbers, as which NumPy joins integers of several types or with missing ones, round them."""
+    large, small = 2**63, 2**63 - 1
+    ids = [large if row == 5 else small if row == 6 else row for row in range(2 * N)]
+    classes = [None if row in (0, N) else small - row % 2 for row in range(2 * N)]
+    records = [{"id": each, "x": 0.5, "y": label} for each, label in zip(ids, classes, strict=True)]
+    path = tmp_path / f"mine.{form}"
+    if form == "json":
+        path.write_text(json.dumps(records))
+    elif form == "csv":
+        write(
+            tmp_path,
+            ["id,x,y", *(",".join("" if each is None else str(each) for each in row.values()) for row in records)],
+        )
+    else:
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"id": pyarrow.array(ids, "uint64"), "x": [0.5] * 2 * N, "y": classes}), path)
+    found = load(path, sequence="id", inputs="x", targets="y", missing="mask", per_step=False)
+    assert (len(found.names), found.names[5:7]) == (2 * N, (str(large), str(small)))
+    assert found.labels == (str(small - 1), str(small))
+    assert (whole(found).targets[:3]).tolist() == [IGNORED, 0, 1]
+
+
+@pytest.mark.parametrize("labels", [("007", "7"), ("01", "10"), ("12345678901234567890", "12345678901234567891")])
+@pytest.mark.parametrize("objective", [None, "classification"])
+def test_integers_that_numbers_do_not_tell_apart_are_labels(
+    tmp_path: Path, labels: tuple[str, str], objective: str | None
+) -> None:
+    path = write(tmp_path, ["t0,t1,y"] + [f"0.5,{row},{labels[row // 2 % 2]}" for row in range(40)])
+    assert load(path, targets="y", objective=objective).labels == labels
+    if labels[0] == "01":
+        assert load(path, targets="y", objective="regression").target_size == 1
+
+
 def changed(lines: list[str], row: int, old: str, new: str) -> list[str]:
     """Return lines with a change in a row, counted from 0 after the first line."""
     assert old in lines[row + 1]

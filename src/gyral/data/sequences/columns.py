@@ -2,8 +2,9 @@
 
 import math
 import os
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +16,8 @@ from gyral.core.inputs import check_file, open_input
 from gyral.data.arrays import check_arrays, check_parquet
 from gyral.data.raw_examples import UnusableError, json_examples, load_line
 
+EXACT = 2**53  # real numbers represent all integers up to this one
+INTEGER = re.compile(r"[+-]?\d+")
 EXAMPLE = '{"inputs": [0.5, 1.5], "targets": "yes"}'
 
 
@@ -72,12 +75,13 @@ class ColumnFile(Protocol):
     kind: str
     names: list[str]
 
-    def read(self, name: str, missing: bool = False) -> Column:
+    def read(self, name: str, missing: bool = False, texts: bool = False) -> Column:
         """Return a column of the file.
 
         Args:
             name: its name.
             missing: whether numbers may be missing, which are NaN.
+            texts: whether entries that would differ as numbers from what the file has are texts, such as 007.
 
         Raises:
             OptionError: the column cannot be read, or does not contain numbers or text.
@@ -107,7 +111,7 @@ class NumpyFile:
             raise OptionError("data", path, "contains a single array without a name; write it with numpy.savez")
         self.names = list(archive.files)
 
-    def read(self, name: str, missing: bool = False) -> Column:
+    def read(self, name: str, missing: bool = False, texts: bool = False) -> Column:
         with open_input("data", self.path) as file:
             try:
                 array = np.load(file, allow_pickle=False)[name]
@@ -162,7 +166,7 @@ class JsonFile:
             raise OptionError("data", path, "has no records")
         self.names = list(self._records[0])
 
-    def read(self, name: str, missing: bool = False) -> Column:
+    def read(self, name: str, missing: bool = False, texts: bool = False) -> Column:
         rows: list[np.ndarray] = []
         is_list = isinstance(self._records[0].get(name), list)
         for number, record in enumerate(self._records):
@@ -174,9 +178,39 @@ class JsonFile:
                 raise OptionError("data", self.path, f"field {name}, row {number}: {reason}{alike}")
             rows.append(row)
         values = np.concatenate(rows)
+        if texts and values.dtype.kind == "f" and values.ndim == 1:
+            found = [record.get(name) for record in self._records]
+            values = _exact([each for value in found for each in value] if is_list else found, values)
         if not is_list:
             return Column.of_scalars(f"field {name}", values)
         return Column(f"field {name}", values, np.array([len(row) for row in rows]))
+
+
+def _exact(entries: Sequence[Any], values: np.ndarray) -> np.ndarray:
+    """Return real numbers, or their texts, "" for a missing one, if they only approximate integers of the entries."""
+    if not any(isinstance(entry, int) and abs(entry) > EXACT for entry in entries):
+        return values
+    return np.array(["" if entry is None or entry != entry else str(entry) for entry in entries])
+
+
+def as_labels(numbers: Column, written: Column) -> Column:
+    """Return a column of classes: numbers, or texts if numbers do not tell its integers apart, such as 07 and 7.
+
+    Args:
+        numbers: the column.
+        written: the same column, which was read with `texts`.
+    """
+    values, texts = numbers.values, written.values
+    if values.dtype.kind not in "iuf" or texts.dtype.kind != "U":
+        return numbers
+    is_there = values == values
+    integers = texts[is_there].tolist()
+    most = EXACT if values.dtype.kind == "f" else math.inf
+    if not all(map(INTEGER.fullmatch, integers)):
+        return numbers
+    if not any(text.lstrip("+-")[:-1].startswith("0") or abs(int(text)) > most for text in integers):
+        return numbers
+    return replace(numbers, values=np.where(is_there, texts, ""))
 
 
 def _with_nan(value: Any) -> Any:
@@ -280,7 +314,7 @@ class ParquetFile:
                     "data", self.path, f"{self._place(part)}cannot be read: {first_line(error)}"
                 ) from error
 
-    def read(self, name: str, missing: bool = False) -> Column:
+    def read(self, name: str, missing: bool = False, texts: bool = False) -> Column:
         import pyarrow
         from pyarrow import parquet
 
@@ -290,26 +324,26 @@ class ParquetFile:
                 with parquet.ParquetFile(last) as file:
                     tables.append(file.read(columns=[name]))
             table = tables[0] if len(tables) == 1 else pyarrow.concat_tables(tables, promote_options="permissive")
-            return self.convert(table.column(name).combine_chunks(), place, missing)
+            return self.convert(table.column(name).combine_chunks(), place, missing, texts)
         except OptionError:
             raise
         except Exception as error:  # damaged files, and types that NumPy lacks, raise many kinds
             reason = f"{self._place(last)}{place}: cannot be read: {first_line(error)}"
             raise OptionError("data", self.path, reason) from error
 
-    def convert(self, entries: Any, place: str, missing: bool) -> Column:
-        """Return the column of an array of pyarrow."""
+    def convert(self, entries: Any, place: str, missing: bool, texts: bool = False) -> Column:
+        """Return the column of an array of pyarrow; see `ColumnFile.read`."""
         if not missing or _is_list(entries.type):
             self._check_complete(entries, place, None)
         if not _is_list(entries.type):
-            return Column.of_scalars(place, entries.to_numpy(zero_copy_only=False))
+            return Column.of_scalars(place, _scalars(entries, texts))
         lengths = _lengths(entries)
         column = Column(place, np.empty(0), lengths)  # to locate entries
         entries = entries.flatten()
         if not missing or _is_list(entries.type):
             self._check_complete(entries, place, column)
         if not _is_list(entries.type):
-            return Column(place, entries.to_numpy(zero_copy_only=False), lengths)
+            return Column(place, _scalars(entries, texts), lengths)
         widths = _lengths(entries)
         if (widths != widths[:1]).any():
             other = int((widths != widths[0]).argmax())
@@ -333,6 +367,13 @@ class ParquetFile:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or its type."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _scalars(entries: Any, texts: bool) -> np.ndarray:
+    """Return an array of pyarrow; see `ColumnFile.read`."""
+    values: np.ndarray = entries.to_numpy(zero_copy_only=False)
+    is_approximate = entries.null_count and values.dtype.kind == "f"  # NumPy has no missing integers
+    return _exact(entries.to_pylist(), values) if texts and is_approximate else values
 
 
 def _is_list(kind: Any) -> bool:

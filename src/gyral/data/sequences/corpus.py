@@ -14,6 +14,7 @@ from gyral.core.checks import check_real
 from gyral.core.errors import OptionError
 from gyral.core.measures import SPLITS
 from gyral.core.options import NonNegativeInt, OneOf, Options, Range
+from gyral.data.sequences.columns import as_labels
 from gyral.data.sequences.csv_columns import INPUTS, CsvFile
 from gyral.data.sequences.examples import Sequences
 from gyral.data.sequences.files import FORMS, open_columns
@@ -101,6 +102,8 @@ class SequencesFile(Options):
             time_gaps=self.time_gaps,
         )
         answers = read_columns(found.file, "targets", self.targets, is_masked)
+        if self.objective != "regression" and len(answers) == 1:
+            answers = [as_labels(answers[0], found.file.read(names_of("targets", self.targets)[0], is_masked, True))]
         given = read_optional(found.file, "split", self.split)
         if found.long is not None:
             given = given and found.long.once(given)

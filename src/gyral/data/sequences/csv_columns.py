@@ -91,9 +91,9 @@ class CsvFile:
             self.series = free[0] if free[0] in usable else INPUTS
         return usable
 
-    def read(self, name: str, missing: bool = False) -> Column:
+    def read(self, name: str, missing: bool = False, texts: bool = False) -> Column:
         if name in self._places:
-            values, stray = _parse([row[self._places[name]] for row in self._rows], missing)
+            values, stray = _parse([row[self._places[name]] for row in self._rows], missing, texts)
             return Column.of_scalars(f"column {name}", values, stray)
         columns = self._numbered[name]
         heads = [head for _, head in columns]
@@ -111,7 +111,7 @@ class CsvFile:
                 own.pop()
             cells += own
             lengths[number] = len(own)
-        values, stray = _parse(cells, missing)
+        values, stray = _parse(cells, missing, texts)
         return Column(place, values, lengths, heads=heads, stray=stray)
 
 
@@ -142,13 +142,22 @@ def read_cells(path: Path) -> Iterator[list[str]]:
             raise OptionError("data", path, f"is not UTF-8: byte 0x{error.object[error.start]:02x}") from None
 
 
-def _parse(cells: Sequence[str], missing: bool) -> tuple[np.ndarray, int | None]:
+def _parse(cells: Sequence[str], missing: bool, texts: bool) -> tuple[np.ndarray, int | None]:
     """Return cells as integers, real numbers, or texts, and the first text if there are numbers among the texts.
 
     Args:
         cells: the texts of the cells.
-        missing: whether numbers may be missing, which are NaN.
+        missing, texts: see `gyral.data.sequences.columns.ColumnFile.read`.
     """
+    values, stray = _numbers_of(cells, missing)
+    if not texts or (not missing and values.dtype.kind == "f" and np.isnan(values).any()):
+        return values, stray  # a number that is missing is not a text
+    is_same = values.dtype.kind == "i" and [str(value) for value in values.tolist()] == cells
+    return values if is_same else np.array(cells, dtype=str), None
+
+
+def _numbers_of(cells: Sequence[str], missing: bool) -> tuple[np.ndarray, int | None]:
+    """Return cells as integers, real numbers, or texts, and the first text if there are numbers among the texts."""
     filled = ["nan" if cell.lower() in MISSING else cell for cell in cells] if missing else cells
     for kind, dtype in ((int, np.int64), (float, np.float64)):
         try:

@@ -37,7 +37,7 @@ class LongFile:
     def __init__(self, file: ColumnFile, sequence: str, time: str | None) -> None:
         self._file = file
         self.path, self.kind, self.names = file.path, file.kind, file.names
-        column = self._scalar(sequence)
+        column = self._scalar(sequence, texts=True)
         if column.values.dtype.kind not in "biufMOSTU":
             raise self._error(column.place, f"has the type {column.values.dtype}; must have numbers or texts")
         if not len(column.values):
@@ -73,13 +73,13 @@ class LongFile:
         gaps[self._starts] = 0
         return gaps
 
-    def read(self, name: str, missing: bool = False) -> Column:
+    def read(self, name: str, missing: bool = False, texts: bool = False) -> Column:
         """Return the values of all steps of a column.
 
         Raises:
             OptionError: the rows of the column do not have one value, or vectors of the same size.
         """
-        column = self._file.read(name, missing)
+        column = self._file.read(name, missing, texts)
         values = column.values
         if len(column.lengths) != len(self._order):
             raise self._error(column.place, f"has {len(column.lengths)} rows; other columns have {len(self._order)}")
@@ -125,8 +125,8 @@ class LongFile:
         differing = (values != first) & ~((values != values) & (first != first))  # NaN is the same as NaN
         return differing.reshape(len(values), -1).any(axis=1)
 
-    def _scalar(self, name: str) -> Column:
-        column = self._file.read(name)
+    def _scalar(self, name: str, texts: bool = False) -> Column:
+        column = self._file.read(name, texts=texts)
         if not column.is_scalar or column.values.ndim > 1:
             raise self._error(column.place, "must have one value per row")
         return column

@@ -109,6 +109,8 @@ def _check_inputs(found: Inputs, schema: Schema) -> None:
 def _read_targets(found: Inputs, schema: Schema) -> np.ndarray:
     """Return the targets of the steps that are kept, or of the sequences; `IGNORED` or NaN where there is none."""
     columns = [found.file.read(name, True) for name in schema.targets]
+    if schema.target_size is None:
+        columns = [_with_labels(columns[0], found.file.read(schema.targets[0], True, True), schema.labels)]
     if found.long is not None and not schema.per_step:
         columns = [found.long.once(column) for column in columns]
     parser = Parser(found.file.path, "regression", missing=True)
@@ -127,8 +129,14 @@ def _read_targets(found: Inputs, schema: Schema) -> np.ndarray:
     return values[found.is_kept] if schema.per_step else values
 
 
-def _classes(column: Column, labels: Sequence[str], found: Inputs) -> np.ndarray:
-    """Return the classes of the entries of a column, texts or whole numbers; `IGNORED` for an empty one."""
+def _with_labels(column: Column, written: Column, labels: Sequence[str]) -> Column:
+    """Return a column as texts, "" where it is empty; a class such as None or 1.0 is one however the column is read.
+
+    Args:
+        column: the column, with texts or whole numbers.
+        written: the same column, which was read with `texts`.
+        labels: the classes.
+    """
     values = column.values
     if values.dtype.kind in "bf":
         whole = np.isfinite(values) & (values == np.trunc(values))
@@ -138,6 +146,14 @@ def _classes(column: Column, labels: Sequence[str], found: Inputs) -> np.ndarray
         texts = np.char.decode(values, "utf-8", "replace")
     else:
         texts = np.where(values == None, "", values).astype(str)  # noqa: E711  # of each entry
+    if written.values.dtype.kind == "U":
+        texts = np.where(np.isin(written.values, labels), written.values, texts)
+    return replace(column, values=texts)
+
+
+def _classes(column: Column, labels: Sequence[str], found: Inputs) -> np.ndarray:
+    """Return the classes of the entries of a column of texts; `IGNORED` for an empty one."""
+    texts = column.values
     if texts.ndim > 1:
         raise OptionError("data", found.file.path, f"{column.place}: must have one class for each step or sequence")
     index = {label: number for number, label in enumerate(labels)} | {"": IGNORED}

@@ -120,7 +120,7 @@ class ArraysFile:
         self._arrays = arrays
         self.names = list(arrays)
 
-    def read(self, name: str, missing: bool = False) -> Column:
+    def read(self, name: str, missing: bool = False, texts: bool = False) -> Column:
         """Return an array as a column."""
         array, place = self._arrays[name], f"array {name}"
         if isinstance(array, np.ndarray):
@@ -140,8 +140,8 @@ class _ParquetPart(ParquetFile):
     def __init__(self, file: ParquetFile, table: Any) -> None:
         self.path, self.names, self._table = file.path, file.names, table
 
-    def read(self, name: str, missing: bool = False) -> Column:
-        return self.convert(self._table.column(name).combine_chunks(), f"column {name}", missing)
+    def read(self, name: str, missing: bool = False, texts: bool = False) -> Column:
+        return self.convert(self._table.column(name).combine_chunks(), f"column {name}", missing, texts)
 
 
 class _Block(NamedTuple):
