@@ -4,6 +4,7 @@ import importlib
 import itertools
 import json
 import os
+import os
 import re
 import shlex
 import signal
@@ -70,9 +71,15 @@ def test_one_failing_job_does_not_stop_the_others_and_the_rest_is_not_trained_tw
     assert outcome.out.count("\nDONE ") == 2
     assert outcome.out.count("\nFAILED ") == 2
     assert outcome.out.index("Runs on copy") < outcome.out.index("Runs on recall"), "the comparison, in spite of them"
-    expected = {"copy/rnn": "DONE", "recall/rnn": "DONE"}
+    failing = {"copy/attention_sum": "FAILED", "recall/attention_sum": "FAILED"}
+    expected = {"copy/rnn": "DONE", "recall/rnn": "DONE", **failing}
     assert markers(tmp_path) == expected
-    assert not list(tmp_path.rglob("attention_sum")), "a wrong option leaves no run directory"
+    [failed] = (tmp_path / "copy" / "attention_sum").iterdir()
+    assert {"config.yaml", "overrides.yaml", "provenance.json", "FAILED", "train.log"} <= {*os.listdir(failed)}
+    assert (failed / "FAILED").read_text().splitlines()[-1].endswith(errors[0].partition("model=attention_sum: ")[2])
+    said = invoke(f"sweep={tmp_path}", entry="report").out
+    assert "attention_sum" in said
+    assert "FAILED" in said
     listed = outcome.err.partition("Failed:\n")[2].splitlines()
     assert sum(": model=attention_sum: task=" in line for line in listed) == 2
 

@@ -5,7 +5,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from logging.handlers import MemoryHandler
 from pathlib import Path
@@ -20,11 +20,12 @@ from gyral.config.plain import as_config, plain_values
 from gyral.config.resolvers import validation_interval
 from gyral.config.roles import PROCESS, add_defaults, first_difference, identity_of, key_of, role_of
 from gyral.core.commands import program, typed
-from gyral.core.errors import OptionError, hide_passwords, printable
+from gyral.core.errors import OptionError, hide_passwords, one_line, printable
 from gyral.core.files import UNFINISHED, write_atomically
 from gyral.core.locks import lock_file
 from gyral.core.measures import Measure, Remark
 from gyral.core.progress import LogFile
+from gyral.core.side_outputs import SideOutput
 from gyral.runs.data_files import digests, make_paths_absolute, with_saved_paths
 from gyral.runs.directory import (
     BUDGET,
@@ -56,8 +57,9 @@ HORIZONS = ("steps", "total_steps", "T_max")  # options of schedules, also of to
 def open_run(config: DictConfig) -> Iterator[Run]:
     """Open the run directory that Hydra chose for this job, for a new run, one to be resumed, or one that is DONE.
 
-    A lock keeps other processes out of the directory. Only `record_run` writes files of the run: if the body fails
-    earlier, for example because of a wrong option, the directory of a new run is removed.
+    A lock keeps other processes out of the directory. `record_run` writes the files of the run. If the body fails
+    earlier, for example because of a wrong option, the directory of a new run alone is removed, and that of a new job
+    of a sweep gets the same files with FAILED: its command is not at fault, and reports list the job with its reason.
 
     Raises:
         OptionError: the directory is in use, or holds a run of another configuration.
@@ -73,7 +75,9 @@ def open_run(config: DictConfig) -> Iterator[Run]:
         try:
             check_resume(config, directory)
             run = _existing_run(directory, config) if (directory / CONFIG).is_file() else None
-            yield run or Run(directory, resolve(config), is_new=True)
+            run = run or Run(directory, resolve(config), is_new=True)
+            with _recorded_failure(run) if run.is_new and sweep_name() is not None else nullcontext():
+                yield run
         finally:
             if [path.name for path in directory.iterdir()] == [LOCK]:
                 (directory / LOCK).unlink()
@@ -121,6 +125,45 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
 
 
 @contextmanager
+def _recorded_failure(run: Run) -> Iterator[None]:
+    """Write the files of a new job of a sweep if the body fails before `record_run` does, as it writes them."""
+    (run.directory / FAILED).unlink(missing_ok=True)  # of an earlier start
+    try:
+        yield
+    except Exception as error:
+        if not (run.directory / FAILED).is_file():
+            with SideOutput("The record of the failed job", "reports do not list it").guard():
+                _write_start(run, [], [], {})
+                _open_log(run.directory / LOG, error)
+                _write_failure(run.directory)
+        raise
+
+
+def _write_start(
+    run: Run, measures: Sequence[Measure], remarks: Sequence[Remark], data: dict[str, str] | None = None
+) -> None:
+    """Write the files with which a run begins.
+
+    Args:
+        run: the run.
+        measures: the measures of its task.
+        remarks: the remarks of its task.
+        data: digests of its data. None: they are computed.
+    """
+    write_measures(run.directory, measures, remarks)
+    if run.is_new:
+        write_yaml(run.directory / OVERRIDES, HydraConfig.get().overrides.task)
+        values = make_paths_absolute(plain_values(run.config))
+        write_provenance(run.directory, sweep_name(), digests(values) if data is None else data)
+        write_config(run.directory / CONFIG, values)
+
+
+def _write_failure(directory: Path) -> None:
+    """Write FAILED with the traceback of the exception that is being handled."""
+    write_atomically(directory / FAILED, printable(hide_passwords(traceback.format_exc())))
+
+
+@contextmanager
 def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark]) -> Iterator[None]:
     """Write the files and the log of a run that starts or resumes in the body.
 
@@ -131,12 +174,7 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
         measures: the measures of its task.
         remarks: the remarks of its task.
     """
-    write_measures(run.directory, measures, remarks)
-    if run.is_new:
-        write_yaml(run.directory / OVERRIDES, HydraConfig.get().overrides.task)
-        values = make_paths_absolute(plain_values(run.config))
-        write_provenance(run.directory, sweep_name(), digests(values))
-        write_config(run.directory / CONFIG, values)
+    _write_start(run, measures, remarks)
     if run.is_longer:
         _write_length(run)
     if run.checkpoint is not None:
@@ -154,17 +192,24 @@ def record_run(run: Run, measures: Sequence[Measure], remarks: Sequence[Remark])
         if isinstance(error, SystemExit) and error.code:
             raise  # with its own status, by which submitit requeues a job
         with suppress(OSError):  # the disk may be full, which is then the failure
-            write_atomically(run.directory / FAILED, printable(hide_passwords(traceback.format_exc())))
+            _write_failure(run.directory)
         if isinstance(error, SystemExit):  # a program that is not DONE must not end with status 0
             raise RuntimeError("the run was ended by sys.exit()") from error
         raise  # the caller still sees the exception
 
 
-def _open_log(path: Path) -> None:
-    """Write the log to a file, beginning with the messages that conf/train.yaml buffers until then."""
+def _open_log(path: Path, error: Exception | None = None) -> None:
+    """Write the log to a file, beginning with the messages that conf/train.yaml buffers until then.
+
+    Args:
+        path: the file.
+        error: an error for the file alone, which ends the log.
+    """
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, MemoryHandler):
+            if error is not None:
+                handler.emit(log.makeRecord(log.name, logging.ERROR, __file__, 0, one_line(error), (), None))
             file = LogFile(path)
             file.setFormatter(handler.formatter)
             handler.setTarget(file)
