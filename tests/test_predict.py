@@ -18,6 +18,8 @@ from gyral.data.sequences import pieces
 from gyral.data.sequences.corpus import load
 from gyral.data.sequences.files import open_columns
 from gyral.data.sequences.new import read_new
+from gyral.data.sequences.pieces import read_pieces
+from gyral.data.sequences.schema import Schema
 from gyral.generation import own_sequences
 from gyral.generation.tables import SUFFIXES
 from tests.helpers.running import build_task, invoke
@@ -334,3 +336,25 @@ def test_steps_have_their_times(tmp_path: Path) -> None:
     assert list(found) == ["person", "step", "time", "prediction", "target"]
     assert found.sort_values(["time", "person"]).target.to_numpy() == pytest.approx(frame.y.to_numpy(), abs=1e-6)
     assert found.time[:9].tolist() == [f"2024-05-31T10:{minute:02d}" for minute in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "time", "heads"),
+    [
+        ("person", "step", ["person", "step", "time"]),
+        ("step", "minute", ["sequence", "step", "minute"]),
+        ("time", "step", ["time", "step", "time_2"]),
+        ("prediction", "target", ["sequence", "step", "time"]),
+        ("target", "sequence", ["sequence", "step", "time"]),
+    ],
+)
+def test_a_column_with_the_name_of_another_one_is_not_lost(sequence: str, time: str, heads: list[str]) -> None:
+    schema = Schema(
+        inputs=("x",), targets=("y",), lengths=None, sequence=sequence, time=time, missing="refuse", time_gaps=False,
+        per_step=True, vocabulary_size=None, input_size=1, labels=(), counts=(), target_size=1, longest=2,
+    )  # fmt: skip
+    frame = pd.DataFrame({sequence: ["p", "p"], time: [5, 15], "x": [0.5, 1.5], "y": [1.0, 2.0]})
+    [piece] = read_pieces(frame, schema)
+    table = own_sequences._table(read_new(piece.file, schema), torch.zeros(2, 1), 0)
+    assert list(table) == [*heads, "prediction", "target"]
+    assert [list(table[name]) for name in heads] == [["p", "p"], [0, 1], [5, 15]]

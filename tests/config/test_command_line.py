@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from gyral.config.instantiation import check_values
 from gyral.config.words import hints
+from gyral.core.errors import OptionError
 from gyral.runs.run_record import select
 from tests.helpers.running import SMALL_COPY, SMALL_RECALL, choices, compose_config, invoke, spawn
 
@@ -101,6 +103,12 @@ def test_the_nearest_name_is_suggested(
         ("data=x", "data=x: a task makes its own data; write task=<name>"),
         ("trainer.max_epochs=3", "trainer.max_epochs=3: training is counted in steps; write trainer.max_steps="),
         ("+trainer.max_epochs=3", "trainer.max_epochs=3: training is counted in steps; write trainer.max_steps="),
+        (
+            "+trainer.limit_train_batches=2",
+            "trainer.limit_train_batches=2: training is counted in steps; write",
+        ),
+        ("+trainer.overfit_batches=1", "trainer.overfit_batches=1: write debug=overfit to train on one batch, task."),
+        ("+trainer.fast_dev_run=true", "trainer.fast_dev_run=true: write debug=small"),
         ("hydra/launcher=joblib -m", "hydra/launcher=joblib: write launcher=<name>: local, joblib, slurm, ray"),
         ("hydra/sweeper=optuna", "hydra/sweeper=optuna: write -m for all combinations of values, sweep=tune for"),
         ("--seed 1", "--seed: no such flag; options have no dashes: seed=<value>"),
@@ -126,6 +134,8 @@ def test_keys_of_other_frameworks_are_refused_with_their_replacement(
 def test_keys_of_other_frameworks_are_not_options() -> None:
     config = OmegaConf.to_container(compose_config("callbacks=cosines", "logger=wandb"))
     assert not {key for key in hints("train") if select(config, key) is not None} - {"trainer", "logger"}
+    with pytest.raises(OptionError, match=r"trainer\.fast_dev_run=True: write debug=small"):
+        check_values(compose_config("+trainer.fast_dev_run=true"), [])
 
 
 def test_a_plus_before_an_experiment_and_the_flag_after_words_are_accepted(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from gyral.config.plain import WITH_TEXTS, map_texts, walk
 from gyral.config.roles import OTHERS, REQUIRED, SECTIONS
 from gyral.config.signatures import annotations_of, type_of
 from gyral.config.trust import GROUPS, find_object, known_names
+from gyral.config.words import hints
 from gyral.core.checks import check_boolean, check_choice, check_integer, check_real
 from gyral.core.errors import OptionError, UserError, one_line, suggest_name
 from gyral.core.inputs import check_exists, path_of
@@ -258,6 +259,9 @@ def check_values(config: DictConfig, overrides: Sequence[str]) -> None:
     """
     check_process(config)
     if isinstance(config.trainer, DictConfig):
+        for key in (f"trainer.{name}" for name in config.trainer):
+            if key in (instead := hints("train")):  # in a file; those of the command line are refused earlier
+                raise OptionError(key, OmegaConf.select(config, key), instead[key])
         check_trainer(config)
     check_given(config, overrides)
     if isinstance(config.optimizer, DictConfig) and any("optimizer." in word for word in overrides):

@@ -1,6 +1,7 @@
 """Predictions for new sequences of a user's own, in pieces, so that files of any size can be read."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def predict_sequences(task: SequencesTask, data: Any) -> Tables:
         OptionError: the data cannot be read, has other columns than those of the run, or values that cannot be used.
     """
     schema = task.data.sequences.schema
-    count, scores, is_labelled = 0, 0, False
+    first, scores, is_labelled = 0, 0, False
     for piece in read_pieces(data, schema):
         try:
             new = read_new(piece.file, schema)
@@ -49,8 +50,8 @@ def predict_sequences(task: SequencesTask, data: Any) -> Tables:
         scores += outputs.numel()
         if is_labelled and scores > MOST_SCORES and isinstance(task.metrics, ClassMetrics):
             task.metrics.leave_out_ranking()
-        yield _table(new, outputs, count)
-        count += len(sequences.lengths)
+        yield _table(new, outputs, first)
+        first += len(sequences.lengths)
     return metrics_of(task, is_labelled)
 
 
@@ -90,11 +91,6 @@ def _table(new: New, outputs: Tensor, first: int) -> dict[str, Any]:
     sequences, is_labelled, times = new
     schema, lengths = sequences.schema, sequences.lengths
     names: Any = np.array(sequences.names) if sequences.names else np.arange(first, first + len(lengths))
-    columns = {schema.sequence or "row": np.repeat(names, lengths) if sequences.per_step else names}
-    if sequences.per_step:
-        columns["step"] = np.concatenate([np.arange(length) for length in lengths])
-        if times is not None:
-            columns[str(schema.time)] = times if times.dtype.kind in "biuf" else times.astype(str)
     if schema.target_size is None:
         predicted = class_columns(outputs, schema.labels)
         targets = [[schema.labels[each] if each != IGNORED else "" for each in sequences.targets.tolist()]]
@@ -107,7 +103,21 @@ def _table(new: New, outputs: Tensor, first: int) -> dict[str, Any]:
         predicted = {f"prediction{end}": values[:, place] for place, end in enumerate(ends)}
     if is_labelled:
         predicted = {**predicted, **dict(zip(heads, targets, strict=True))}
-    return {**{name if name not in predicted else "sequence": column for name, column in columns.items()}, **predicted}
+    taken = {*predicted, "step"} if sequences.per_step else {*predicted}
+    name = _free(schema.sequence or "row", "sequence", taken)
+    columns = {name: np.repeat(names, lengths) if sequences.per_step else names}
+    if sequences.per_step:
+        columns["step"] = np.concatenate([np.arange(length) for length in lengths])
+        if times is not None:
+            own = times if times.dtype.kind in "biuf" else times.astype(str)
+            columns[_free(str(schema.time), "time", {*taken, name})] = own
+    return {**columns, **predicted}
+
+
+def _free(name: str, instead: str, taken: Collection[str]) -> str:
+    """Return the name of a column of the file, or another one if a column of the table has this name."""
+    others = (f"{instead}_{number}" for number in count(2))
+    return next(each for each in chain((name, instead), others) if each not in taken)
 
 
 def _target_names(targets: Sequence[str], size: int) -> list[str]:
