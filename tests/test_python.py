@@ -186,12 +186,15 @@ def test_the_numbers_of_runs_are_a_tidy_frame(folder: Path) -> None:
     done = runs[runs.state == "DONE"].set_index("metric")
     results = read_run(folder / "wide").metrics
     assert {*results, "test/loss_ratio"} == {*done.index}
+    assert {*done.unit[[name for name in done.index if "accuracy" in name]]} == {"%"}
     assert done.value["test/accuracy"] == pytest.approx(100 * results["test/accuracy"])
     assert done.value["test/loss_ratio"] == pytest.approx(results["test/loss"] / results["test/baseline"])
     assert {*done.seed} == {3}
     assert {*done["model.cell.hidden_size"]} == {9}
     assert done["task.delay"].isna().all()
-    assert gyral.load(done.run["steps"]).eval()
+    task = gyral.load(done.run["steps"])
+    with pytest.raises(UserError, match=r"^data=\[1, 2\]: RecallTask cannot predict for your own inputs$"):
+        task.predict([1, 2])
 
 
 def test_published_values_are_in_the_frame(tmp_path: Path) -> None:

@@ -108,6 +108,11 @@ def test_a_locked_run_is_running(tmp_path: Path) -> None:
     assert records.read(tmp_path)[0][0].state == "unfinished at step 40"
 
 
+def test_the_step_of_an_unfinished_run_is_that_of_its_last_row(tmp_path: Path) -> None:
+    write_run(tmp_path, f"{TABLE1}/gru", losses="step,train/loss,val/mae\n4,0.5,\n7,,0.2\n")
+    assert records.read(tmp_path)[0][0].state == "unfinished at step 8"
+
+
 @pytest.mark.parametrize("text", ["step,train/loss\n4,0.5\n9,0.12", "step,train/loss\n4,0.5\n9"])
 def test_half_written_metrics_are_read_up_to_the_last_complete_line(tmp_path: Path, text: str) -> None:
     written = write_run(tmp_path, f"{TABLE1}/gru", losses=text)

@@ -63,6 +63,7 @@ def test_the_results_table_shows_extreme_values(
         (["task=copy", "seed=4"], "lstm", "train -m model=lstm,gru task=copy seed=1,2,3"),
         (["model=rum", "model.cell.lambd=1"], "rum", "train -m model=rum model.cell.lambd=1 seed=1,2,3"),
         (["experiment=rum_paper/fig4/lstm"], "lstm", "train -m experiment=rum_paper/fig4/lstm seed=1,2,3"),
+        (["model=rum", "weights=outputs/x"], "rum", "train -m model=rum weights=outputs/x seed=1,2,3"),
         ([], "rum", "train -m model=rum,lstm seed=1,2,3"),
         (None, "rum", None),  # a run that was resumed
     ],

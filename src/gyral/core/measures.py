@@ -111,6 +111,12 @@ def perplexity_of(loss: float) -> float:
         return math.inf
 
 
+def measure_of(name: str, measures: Iterable[Measure]) -> Measure | None:
+    """Return the measure of a metric, also of a category of examples, such as accuracy_first_pair; None without one."""
+    found = [measure for measure in measures if name == measure.name or name.startswith(f"{measure.name}_")]
+    return max(found, key=lambda measure: len(measure.name), default=None)
+
+
 def printed(name: str, value: float, measures: Iterable[Measure]) -> str:
     """Return a metric as tables, lines and figures print it: "28.4 %" of test/accuracy = 0.284.
 
@@ -119,11 +125,9 @@ def printed(name: str, value: float, measures: Iterable[Measure]) -> str:
         value: its value as it is logged.
         measures: the measures of the task; a metric without one, such as a loss, has four significant digits.
     """
-    own = name.rpartition("/")[2]
-    found = [measure for measure in measures if own == measure.name or own.startswith(f"{measure.name}_")]
-    if not found:
+    measure = measure_of(name.rpartition("/")[2], measures)
+    if measure is None:
         return f"{value:.4g}"
-    measure = max(found, key=lambda measure: len(measure.name))
     return f"{measure.scale * value:.{measure.digits}f} {measure.unit}".rstrip()
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gyral.config.groups import generated_choices, warn_skipped
 from gyral.core.errors import UserError, printable
 from gyral.core.extras import import_extra
-from gyral.core.measures import Measure, logged, loss_unit
+from gyral.core.measures import Measure, logged, loss_unit, measure_of
 from gyral.reports.catalogue import Plan, Sweep, containing, load
 from gyral.reports.measures import with_measures
 from gyral.reports.rows import GROUP, Row, rows_of, rows_of_tasks
@@ -195,7 +195,7 @@ def _lines_of(row: Row, run: RunRecord, sweep: Sweep | None) -> list[Line]:
     for full_name, value in metrics.items():
         split, slash, name = full_name.rpartition("/")
         name, column = _place(name, own, known, sweep)
-        measure = known.get(name, UNKNOWN)
+        measure = known.get(name) or measure_of(name, known.values()) or UNKNOWN
         published = row.published(name, column) if name in row.paper and split in ("test", "") else None
         lines.append(Line(run, row, column, f"{split}{slash}{name}", measure.scale * value, measure.unit, published))
     # a transcribed record may lack one, and the baseline of constant targets is 0

@@ -121,10 +121,10 @@ def _read_log(directory: Path, measures: Sequence[Measure]) -> tuple[Log, int, b
     if not os.path.lexists(directory / METRICS):  # a run that failed before its first step has logged nothing
         return Log(), 0, False
     names = curve_names(measures)
-    curves, cut_off = read_curves(directory, (*names, BASELINE))
+    curves, cut_off = read_curves(directory, (*names, BASELINE, "step"))
     baseline = next(filter(is_number, curves[BASELINE][1]), None)
     log = Log({name: thin(*curves[name]) for name in names if curves[name][0]}, baseline)
-    return log, max(curves["train/loss"][0], default=0), cut_off
+    return log, max(curves["step"][0], default=0), cut_off
 
 
 def reason_of(text: str) -> str:

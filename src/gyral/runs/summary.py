@@ -16,7 +16,7 @@ from gyral.core.commands import program, typed
 from gyral.core.console import Console
 from gyral.core.errors import UserError
 from gyral.core.inputs import suffix_of
-from gyral.core.measures import Measure, loss_unit, printed
+from gyral.core.measures import Measure, loss_unit, measure_of, printed
 from gyral.runs.directory import BUDGET, Run
 from gyral.runs.measures import read_measures
 from gyral.runs.opening import check_longer
@@ -79,7 +79,9 @@ def print_next_commands(
         commands["predict for your own inputs"] = [*program("predict"), *words, f"data=new{_suffix(run)}"]
     if overrides is not None:
         given = [override for override in overrides if not override.startswith("seed=")]
-        fits_this_model = any(word.lstrip("+~").startswith(("model.", "cell@", "experiment=")) for word in given)
+        fits_this_model = any(
+            word.lstrip("+~").startswith(("model.", "cell@", "experiment=", "weights=")) for word in given
+        )
         if "cell" in run.config.model and not fits_this_model:
             other = next(name for name in COMPARED if name != model)
             given = [f"model={model},{other}", *(word for word in given if not word.startswith("model="))]
@@ -159,8 +161,8 @@ def _metric_rows(metrics: Mapping[str, float], measures: Sequence[Measure]) -> d
             beaten = "yes" if loss == 0 else f"yes, by a factor of {baseline / loss:.4g}"
         rows["baseline beaten"] = beaten
     for name, value in named.items():  # of a category of examples, such as accuracy_7_operators
-        longest = max((m for m in measures if name.startswith(f"{m.name}_")), key=lambda m: len(m.name), default=None)
-        label = name if longest is None else longest.label + name.removeprefix(longest.name)
+        measure = measure_of(name, measures)
+        label = name if measure is None else measure.label + name.removeprefix(measure.name)
         rows[f"{split} {label.replace('_', ' ')}"] = _printed(name, value, measures)
     return rows
 

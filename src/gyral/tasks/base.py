@@ -325,6 +325,11 @@ class SequenceTask(Task[Data]):
         chosen = {} if steps is None else {"steps": steps}
         return self.model(self.model_inputs(batch), lengths=batch.lengths, **chosen)[0]
 
+    def predict(self, batch: Any) -> Any:
+        if not (hasattr(batch, "_fields") or hasattr(batch, "lengths")):  # inputs of a user's own, not a batch
+            return self.predictions(batch).frame()
+        return super().predict(batch)
+
     def model_inputs(self, batch: Any) -> Any:
         """Return the inputs of the model, with a mask of the steps that may write to a memory if the batch has one.
 

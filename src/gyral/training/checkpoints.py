@@ -351,15 +351,18 @@ def load_weights(task: Task, weights: Any) -> None:
         UserError: the value is not a run directory; the run has no checkpoint, or one of another model.
     """
     path = checkpoint_of_weights(weights)
-    checkpoint = load_checkpoint(path)
-    with named_contents(path):
-        task.check_checkpoint(checkpoint)
-        weights_of_run = _weights(checkpoint)
     try:
-        task.load_state_dict(weights_of_run)
-    except RuntimeError:
-        validate_checkpoint(task, path)  # raises an error that names the first difference
-        raise
-    with named_contents(path):
-        _check_weights(task, checkpoint)
+        checkpoint = load_checkpoint(path)
+        with named_contents(path):
+            task.check_checkpoint(checkpoint)
+            weights_of_run = _weights(checkpoint)
+        try:
+            task.load_state_dict(weights_of_run)
+        except RuntimeError:
+            validate_checkpoint(task, path)  # raises an error that names the first difference
+            raise
+        with named_contents(path):
+            _check_weights(task, checkpoint)
+    except OptionError as error:  # of the checkpoint
+        raise OptionError("weights", weights, f"its checkpoint {path.name} {error.reason}") from error.__cause__
     log.info("Training starts from the weights of %s (step %d)", path, checkpoint["global_step"])

@@ -150,7 +150,7 @@ def test_coverage_starts_from_the_weights_of_a_run_without_it(
 @pytest.mark.parametrize(
     ("option", "weights", "message"),
     [
-        ("model.encoder.hidden_size=6", None, "checkpoint=*: is of another model; model.*"),
+        ("model.encoder.hidden_size=6", None, "weights=*: its checkpoint best.ckpt is of another model; model.*"),
         ("task.corpus.size=30", None, "the checkpoint has another vocabulary (*) than articles (*, 30 words): *"),
         ("seed=1", "nowhere", "weights=nowhere: must be a run directory*"),
         ("seed=1", 3, "weights=3: must be a run directory"),
