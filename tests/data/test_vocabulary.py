@@ -104,7 +104,9 @@ def test_an_unseen_symbol_is_named_with_its_place(
     level: str, text: module.Symbols, unseen: module.Symbols, named: str
 ) -> None:
     vocabulary = Vocabulary.of(text, level)
-    with pytest.raises(UserError, match=rf"^ptb, val split: {named} does not occur .* minimum_count=2") as caught:
+    with pytest.raises(
+        UserError, match=rf"^ptb, val split: {named} does not occur .* task\.corpus\.minimum_count=2,"
+    ) as caught:
         vocabulary.encode(unseen, "ptb, val split")
     assert "\n" not in str(caught.value)
 

@@ -161,7 +161,7 @@ def test_a_run_is_evaluated_and_resumed_on_its_data_alone(
     moved.write_text("another text\n" * 300)
     assert own[:16] in invoke(f"run={longer}", entry="evaluate").error
     moved.unlink()
-    assert "does not exist" in invoke(f"run={longer}", entry="evaluate").error
+    assert "does not exist; the run in" in invoke(f"run={longer}", entry="evaluate").error
     with pytest.raises(OptionError, match=own[:16]):
         load(longer / "checkpoints" / "last.ckpt")
 

@@ -4,7 +4,6 @@ import importlib
 import itertools
 import json
 import os
-import os
 import re
 import shlex
 import signal

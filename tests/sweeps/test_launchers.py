@@ -93,7 +93,7 @@ def test_failed_and_lost_jobs_are_listed_with_their_reasons_and_the_others_finis
     assert sum("seed=13" in line and "killed (SIGKILL)" in line for line in listed) == 2
     assert sum("task.monitor=val/nothing: must be one of" in line for line in listed) == 1
     ends = endings(tmp_path)
-    assert (len(ends["DONE"]), len(ends["FAILED"])) == (1, 2)
+    assert (len(ends["DONE"]), len(ends["FAILED"])) == (1, 3)
     assert "killed" in (tmp_path / next(name for name in ends["FAILED"] if "seed=13" in name) / "FAILED").read_text()
 
     handed = len(here)

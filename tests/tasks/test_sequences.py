@@ -119,6 +119,14 @@ def test_contents_of_the_file_are_logged(caplog: pytest.LogCaptureFixture) -> No
         "sequences_0.npz: 48 train, 6 val, 6 test sequences of 2 to 6 steps; inputs: 2 real values; "
         "targets: a real value per step; one pass over the training split takes 2 steps"
     )
+    with caplog.at_level(logging.INFO):
+        build_task(*SMALL, "task.batch_size=48", data=str(sequences_file()))
+    assert caplog.messages[-1].endswith("takes 1 step")
+
+
+def test_a_missing_file_is_not_null() -> None:
+    with pytest.raises(OptionError, match=r"^task\.data=null: must be a \.csv, "):
+        build_task(*SMALL)
 
 
 def test_options_for_tokens_are_refused_for_real_inputs() -> None:

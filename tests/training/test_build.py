@@ -20,6 +20,7 @@ from torch import nn
 
 from gyral.config.groups import load_choice
 from gyral.core.errors import UserError
+from gyral.runs import records
 from gyral.tasks.base import SequenceTask
 from gyral.training import build, compat
 from tests.helpers.found import at_least
@@ -346,6 +347,7 @@ REFUSED = [
     (["trainer.max_steps=0"], "trainer.max_steps=0", "from 1 to"),
     (["trainer.max_steps=abc"], "trainer.max_steps=abc", "integer"),
     (["trainer.max_steps=-5"], "trainer.max_steps=-5", "from 1 to"),
+    (["trainer.val_check_interval=null"], "trainer.val_check_interval=null", "from 1 to"),
     (["trainer.val_check_interval=0"], "trainer.val_check_interval=0", "from 1 to"),
     (["trainer.accelerator=abacus"], "trainer.accelerator=abacus", "must be one of auto, gpu, c"),
     (["trainer.precision=5"], "trainer.precision=5", ""),
@@ -467,15 +469,14 @@ def test_options_that_only_loggers_or_callbacks_read_are_validated_first(tmp_pat
         assert not list(tmp_path.iterdir())
 
 
-def test_a_refused_job_of_a_sweep_leaves_nothing_and_is_listed(tmp_path: Path) -> None:
+def test_a_refused_job_of_a_sweep_leaves_its_record_and_is_listed(tmp_path: Path) -> None:
     options = ("model=gru", "task.monitor=val/nothing,val/loss", "trainer.max_steps=2")
     outcome = invoke("-m", *SMALL_COPY, *options, f"hydra.sweep.dir={tmp_path}/sweep")
     assert outcome.status == 1
     failed = outcome.err.partition("Failed:")[2].splitlines()
     assert "task.monitor=val/nothing: must be one of val/loss, " in failed[1]
-    (directory,) = (path.parent for path in (tmp_path / "sweep").rglob("config.yaml"))
-    assert (directory / "DONE").exists()
-    assert [path.name for path in directory.parent.iterdir()] == [directory.name]
+    states = {run.options["task.monitor"]: run.state for run in records.read(tmp_path / "sweep")[0]}
+    assert states == {"val/nothing": "FAILED", "val/loss": "DONE"}
 
 
 def test_a_value_is_refused_where_another_cell_would_take_it() -> None:

@@ -241,6 +241,7 @@ def test_a_refused_length_changes_nothing(run: Path) -> None:
     for words, reason in [
         (["trainer.max_steps=3"], "must be more than 4"),
         ([LONG, "seed=2"], "trainer.max_steps=<more steps> at most; leave out seed=2"),
+        (["task.delay=2"], f"resume={run}: uses the run's saved configuration, with trainer.max_steps=<more steps> at"),
     ]:
         assert reason in invoke(f"resume={run}", *words).error
     assert {path: path.read_bytes() for path in before} == before

@@ -106,7 +106,7 @@ def located(config: DictConfig, key: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OptionError) and error.option.partition(".")[0] not in SECTIONS:
             section = _find_section(config, key, error)
-            reason = _with_null(error.reason, _hint_of(OmegaConf.select(config, section), error.option))
+            reason = _with_null(error.reason, _hint_of(OmegaConf.select(config, section), error.option), error.value)
             raise OptionError(f"{section}.{error.option}", error.value, reason) from error
         if isinstance(error, UserError | OSError):  # the message is complete
             raise error from None
@@ -196,9 +196,10 @@ def check_section(node: DictConfig | dict[Any, Any], key: str) -> Any:
     return values
 
 
-def _with_null(reason: str, hint: Any) -> str:
+def _with_null(reason: str, hint: Any, value: Any) -> str:
     """Return the reason why a value is refused; if the type hint of its option allows null, it says so."""
-    allows = type(None) in get_args(hint) and "null" not in reason
+    is_null = value is None or str(value) == "null"
+    allows = type(None) in get_args(hint) and not is_null and "null" not in reason
     return re.sub(r"^(did you mean .*\? )?must be ", r"\1must be null or ", reason) if allows else reason
 
 
@@ -259,7 +260,7 @@ def check_values(config: DictConfig, overrides: Sequence[str]) -> None:
     """
     check_process(config)
     if isinstance(config.trainer, DictConfig):
-        for key in (f"trainer.{name}" for name in config.trainer):
+        for key in (f"trainer.{name!s}" for name in config.trainer):
             if key in (instead := hints("train")):  # in a file; those of the command line are refused earlier
                 raise OptionError(key, OmegaConf.select(config, key), instead[key])
         check_trainer(config)
@@ -334,7 +335,7 @@ def check_given(config: DictConfig, overrides: Sequence[str]) -> None:
         except ValidationError as error:
             raise _refusal(key, value, hint, error) from None
         except OptionError as error:
-            raise OptionError(key, value, _with_null(error.reason, hint)) from None
+            raise OptionError(key, value, _with_null(error.reason, hint, value)) from None
         if isinstance(value, str) and Path in kinds_of(hint):
             check_exists(key, value)
 
@@ -344,4 +345,4 @@ def _refusal(option: str, value: Any, hint: Any, error: ValidationError) -> Opti
     first = error.errors()[0]
     reason = re.sub(r"^(Input|String) should|^Value error, must", "must", first["msg"])
     is_of_item = any(isinstance(part, int) for part in first["loc"])
-    return OptionError(option, value, reason if is_of_item else _with_null(reason, hint))
+    return OptionError(option, value, reason if is_of_item else _with_null(reason, hint, value))

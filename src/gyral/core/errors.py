@@ -75,7 +75,8 @@ class OptionError(UserError, TypeError):
 
     def __init__(self, option: str, value: Any, reason: str) -> None:
         self.option, self.value, self.reason = option, value, reason
-        super().__init__(f"{option}={value}: {reason}")
+        shown = "null" if value is None and "." in option else value  # as the command line has it, which has sections
+        super().__init__(f"{option}={shown}: {reason}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.option, self.value, self.reason)  # an exception is pickled with its message alone

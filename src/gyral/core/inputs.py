@@ -200,6 +200,11 @@ def excerpt(content: Iterable[str], size: int = 200) -> str:
     return text if len(text) <= size else f"{text[:size]}…"
 
 
+def count_of(number: int, noun: str) -> str:
+    """Return a number of things in words, such as "1 step" or "2,000 steps"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 class BoundError(ValueError):
     """A file unpacks to more than its bound, or declares more than it has."""
 

@@ -114,7 +114,7 @@ class Vocabulary:
                 name += f" (U+{ord(str(symbol)):04X})"
             raise UserError(
                 f"{place}: {name} at position {position} does not occur in the training text: remove or replace it, "
-                f"or train on your own file with minimum_count=2, which replaces rare symbols by {UNKNOWN}"
+                f"or train on your own file with task.corpus.minimum_count=2, which replaces rare symbols by {UNKNOWN}"
             )
         return indices.astype(self.dtype)
 

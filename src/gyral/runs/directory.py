@@ -92,8 +92,10 @@ class Run:
             if owner is None or owner[name] is None or (key == WEIGHTS and self.checkpoint is not None):
                 continue
             if not has_digest(content := content_of(key, owner[name]), digest):
-                own = f"the data of the run in {self.directory}, whose SHA-256 is {digest[:16]}…"
-                fault = f"has another content than {own}" if content else f"does not exist; it has {own}"
+                known = f"whose SHA-256 is {digest[:16]}…"
+                fault = f"does not exist; the run in {self.directory} was trained on these data, {known}"
+                if content:
+                    fault = f"has another content than the data of the run in {self.directory}, {known}"
                 raise OptionError(key, owner[name], f"{fault}; name their place by {key}=<path>")
         for key, value in self.foreign_data().items():
             said = f"named by the configuration in {self.directory}, not by you; its text is not logged"

@@ -91,12 +91,15 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
         run = load_run(directory, config.get("trust"), "resume")
         given = [o for o in HydraConfig.get().overrides.task if not o.startswith(("resume=", "trust="))]
         moved = moved_data()
-        run = with_data_at(run, moved)
-        given = [override for override in given if key_of(override) not in moved]
-        extra = [override for override in given if not override.startswith(f"{BUDGET}=")]
+        extra = [each for each in given if key_of(each) not in moved and not each.startswith(f"{BUDGET}=")]
+        try:
+            run = with_data_at(run, moved)
+        except OptionError as error:  # an option of the task that names no data
+            extra.append(f"{error.option}={error.value}")
         if extra:
             reason = f"uses the run's saved configuration, with {BUDGET}=<more steps> at most; leave out {extra[0]}"
             raise OptionError("resume", config.resume, reason)
+        given = [override for override in given if key_of(override) not in moved]
         if given:
             longer = lengthened(run, config.trainer.max_steps)
             if run.sweep and longer is not run:

@@ -161,8 +161,8 @@ def _metric_rows(metrics: Mapping[str, float], measures: Sequence[Measure]) -> d
             beaten = "yes" if loss == 0 else f"yes, by a factor of {baseline / loss:.4g}"
         rows["baseline beaten"] = beaten
     for name, value in named.items():  # of a category of examples, such as accuracy_7_operators
-        measure = measure_of(name, measures)
-        label = name if measure is None else measure.label + name.removeprefix(measure.name)
+        own = measure_of(name, measures)
+        label = name if own is None else own.label + name.removeprefix(own.name)
         rows[f"{split} {label.replace('_', ' ')}"] = _printed(name, value, measures)
     return rows
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gyral.core.errors import OptionError, UserError
 from gyral.core.forms import FormError
-from gyral.core.inputs import excerpt
+from gyral.core.inputs import count_of, excerpt
 from gyral.core.measures import SPLITS, percent
 from gyral.core.options import OneOf, PositiveInt, derived
 from gyral.data.batching import IGNORED, Batch
@@ -260,14 +260,14 @@ def describe(sequences: Sequences, batch_size: int) -> str:
     """Return a description of a file for the log."""
     sizes = ", ".join(f"{len(rows):,} {split}" for split, rows in sequences.splits.items())
     shortest, longest = sequences.lengths.min(), sequences.lengths.max()
-    steps = f"{longest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
+    steps = count_of(longest, "step") if shortest == longest else f"{shortest:,} to {longest:,} steps"
     inputs = f"{sequences.vocabulary_size:,} tokens" if sequences.vocabulary_size else _real(sequences.input_size)
     targets = _classes(sequences) if sequences.classes else _real(sequences.target_size)
     place = "step" if sequences.per_step else "sequence"
     batches = -(-len(sequences.splits["train"]) // batch_size)
     return (
-        f"{sequences.name}: {sizes} sequences of {steps} steps; inputs: {inputs}; targets: {targets} per {place}; "
-        f"one pass over the training split takes {batches:,} steps"
+        f"{sequences.name}: {sizes} sequences of {steps}; inputs: {inputs}; targets: {targets} per {place}; "
+        f"one pass over the training split takes {count_of(batches, 'step')}"
     )
 
 

@@ -143,7 +143,9 @@ def test_labels_are_classes_in_the_order_of_the_training_split(tmp_path: Path) -
 
 def test_whole_real_numbers_need_the_objective(tmp_path: Path) -> None:
     path = write(tmp_path, targets=np.arange(N) % 2 * 1.0, split=PARTS)
-    with pytest.raises(OptionError, match=r"array targets: has whole numbers .* set objective=classification or objec"):
+    with pytest.raises(
+        OptionError, match=r"array targets: has whole numbers .* set task\.objective=classification or task"
+    ):
         load(path)
     assert load(path, objective="classification").classes == 2
     assert load(path, objective="regression").classes is None
@@ -347,8 +349,8 @@ COLUMNS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         "column inputs, row 9, step 0: has 1 values; the first step has 2",
     ),
     ({"targets": [*[0.5] * 9, None]}, {}, "column targets, row 9: is empty (null)"),
-    ({"steps": [*LISTS[:8], [1], [2]]}, {"targets": "steps"}, "column steps, row 8: has 1 steps; its input has 4"),
-    ({"b": [*LISTS[:9], [1]]}, {"inputs": ["inputs", "b"]}, "column b, row 9: has 1 steps; column inputs has 4 steps"),
+    ({"steps": [*LISTS[:8], [1], [2]]}, {"targets": "steps"}, "column steps, row 8: has 1 step; its input has 4"),
+    ({"b": [*LISTS[:9], [1]]}, {"inputs": ["inputs", "b"]}, "column b, row 9: has 1 step; column inputs has 4 steps"),
     ({"targets": ["dog"] * N}, {}, "column targets: has a single class, dog"),
 ]
 

@@ -109,11 +109,11 @@ def test_numbers_as_labels_and_whole_real_numbers_are_asked_for(tmp_path: Path) 
     lines = ["x0,x1,a,b,c"] + [f"0.5,{row},{row % 2},{row % 2}.0,{'7' if row % 2 else 'B'}" for row in range(N)]
     path = write(tmp_path, lines)
     assert load(path, targets="a").classes == 2
-    with pytest.raises(UserError, match=r"column b: has whole numbers .* set objective=classification or"):
+    with pytest.raises(UserError, match=r"column b: has whole numbers .* set task\.objective=classification or"):
         load(path, targets="b")
     assert load(path, targets="b", objective="classification").classes == 2
     with pytest.raises(
-        UserError, match=r"column c, row 0: B; must be a number, .*; objective=classification reads all"
+        UserError, match=r"column c, row 0: B; must be a number, .*; task\.objective=classification reads all"
     ):
         load(path, targets="c")
     assert load(path, targets="c", objective="classification", split_seed=1).labels == ("7", "B")
@@ -182,7 +182,11 @@ REFUSED: list[tuple[list[str], dict[str, Any], str]] = [
     (changed(WIDE, 3, "b,", "b,1,"), {}, "data={}: row 3: has 6 values; the first line has 5 names"),
     (changed(WIDE, 3, "3.5", '"3'), {}, "cannot be read as .csv: "),
     (changed(WIDE, 3, "3.5", "3_5"), {}, "data={}: column x_0, row 3: 3_5; must be a number, as other rows have"),
-    (changed(WIDE, 4, "0.5", "NA"), {}, "data={}: column x_1, row 4: NA; must be a number, as other rows have"),
+    (
+        changed(WIDE, 4, "0.5", "NA"),
+        {},
+        "data={}: column x_1, row 4: NA; must be a number, as other rows have; a run with task.missing=mask reads",
+    ),
     (changed(WIDE, 4, "4.5,", ","), {}, "data={}: column x_0, row 4: is empty; must have a number, as other rows have"),
     (changed(WIDE, 4, "0.5", "nan"), {}, "data={}: column x_1, row 4: nan; must be a finite number"),
     (changed(WIDE, 3, "3.5,0.5", ","), {}, "columns x_0 to x_2, row 3: has no steps"),

@@ -135,7 +135,9 @@ def test_classes_may_be_any_integers(tmp_path: Path, targets: np.ndarray, labels
 
 def test_many_integers_are_asked_about(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", inputs=np.ones((300, 3)) / 2, targets=np.arange(300) % 150 + 7)
-    with pytest.raises(OptionError, match=r"has 150 different integers, which can be classes or measurements; set obj"):
+    with pytest.raises(
+        OptionError, match=r"has 150 different integers, which can be classes or measurements; set task"
+    ):
         load(tmp_path / "a.npz")
     assert load(tmp_path / "a.npz", objective="regression").classes is None
 
@@ -150,7 +152,9 @@ def test_stratified_splits_have_all_classes_in_their_shares(tmp_path: Path) -> N
     other = load(tmp_path / "a.npz", stratify=True, val_fraction=0.2, split_seed=1)
     assert found.splits["val"].tolist() != other.splits["val"].tolist()
     np.savez(tmp_path / "a.npz", inputs=np.ones((200, 3)) / 2, targets=np.where(np.arange(200) < 2, "fault", "ok"))
-    with pytest.raises(OptionError, match=r"the class fault has 2 sequences; stratify=true needs at least 3 of each"):
+    with pytest.raises(
+        OptionError, match=r"the class fault has 2 sequences; task\.stratify=true needs at least 3 of each"
+    ):
         load(tmp_path / "a.npz", stratify=True)
 
 

@@ -17,6 +17,7 @@ from gyral.data.arrays import check_arrays, check_parquet
 from gyral.data.raw_examples import UnusableError, json_examples, load_line
 
 EXACT = 2**53  # real numbers represent all integers up to this one
+MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))  # cells without a number, in lower case
 INTEGER = re.compile(r"[+-]?\d+")
 EXAMPLE = '{"inputs": [0.5, 1.5], "targets": "yes"}'
 
@@ -179,7 +180,7 @@ class JsonFile:
             rows.append(row)
         values = np.concatenate(rows)
         if texts and values.dtype.kind == "f" and values.ndim == 1:
-            found = [record.get(name) for record in self._records]
+            found: list[Any] = [record.get(name) for record in self._records]
             values = _exact([each for value in found for each in value] if is_list else found, values)
         if not is_list:
             return Column.of_scalars(f"field {name}", values)

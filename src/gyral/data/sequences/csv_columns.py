@@ -11,12 +11,11 @@ import numpy as np
 
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt, open_input
-from gyral.data.sequences.columns import Column
+from gyral.data.sequences.columns import MISSING, Column
 
 NUMBERED = re.compile(r"(.*?)[ _.\[-]?(\d{1,9})\]?")
 INPUTS = "inputs"
 SEPARATORS = (",", ";", "\t")
-MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))  # in lower case
 
 
 class CsvFile:

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import excerpt
+from gyral.core.inputs import count_of, excerpt
 from gyral.core.measures import SPLITS
 from gyral.data.batching import IGNORED
-from gyral.data.sequences.columns import Column
+from gyral.data.sequences.columns import MISSING, Column
 
 MAX_VOCABULARY = 1_000_000  # larger integers are measurements rather than tokens
 
@@ -142,7 +142,7 @@ class Parser:
             self._check_classes(first, counted)
         elif self.objective is None and values.shape[1] == 1 and _is_whole(values[counted] if per_step else values):
             reason = "has whole numbers of a real type, such as 1.0, which can be classes or measurements"
-            raise self._error(first.place, f"{reason}; set objective=classification or objective=regression")
+            raise self._error(first.place, f"{reason}; set task.objective=classification or task.objective=regression")
         return values, per_step
 
     def typed_targets(
@@ -169,7 +169,9 @@ class Parser:
         if self.objective == "classification" and "f" in kinds:
             missing = np.isnan(columns[0].values)
             if len(columns) > 1 or not _is_whole(columns[0].values[~missing]):
-                raise self._error(columns[0].place, "must have whole numbers or texts for objective=classification")
+                raise self._error(
+                    columns[0].place, "must have whole numbers or texts for task.objective=classification"
+                )
             columns = [replace(columns[0], values=np.where(missing, IGNORED, columns[0].values).astype(np.int64))]
         return self._numbered(columns, is_kept, splits)
 
@@ -189,7 +191,7 @@ class Parser:
             return columns, []
         if self.objective is None and len(found) > MOST_NUMBERS:
             reason = f"has {len(found)} different integers, which can be classes or measurements"
-            raise self._error(column.place, f"{reason}; set objective=classification or objective=regression")
+            raise self._error(column.place, f"{reason}; set task.objective=classification or task.objective=regression")
         return self._relabelled(column, values, counted, splits)
 
     def _labelled(
@@ -198,9 +200,9 @@ class Parser:
         column = columns[0]
         if self.objective != "classification":
             for each in columns:
-                self._check_numbers(each, "; objective=classification reads all of them as labels")
+                self._check_numbers(each, "; task.objective=classification reads all of them as labels")
         if self.objective == "regression" or len(columns) > 1 or column.values.ndim > 1:
-            reason = "has texts, which are classes; there must be one column of them, and no objective=regression"
+            reason = "has texts, which are classes; there must be one column of them, and no task.objective=regression"
             raise self._error(column.place, reason)
         if column.values.dtype.kind == "O" and not all(isinstance(value, str) for value in column.values):
             raise self._error(column.place, "must have integers, real numbers or texts")
@@ -259,6 +261,8 @@ class Parser:
         if column.stray is not None:
             text = excerpt([str(column.values[column.stray])])
             reason = f"{text}; must be a number{_advice(text)}" if text else "is empty; must have a number"
+            if not advice and text.lower() in MISSING:
+                advice = "; a run with task.missing=mask reads missing ones"
             raise self._error(column.locate(column.stray), f"{reason}, as other rows have{advice}")
 
     def _check_rows(self, column: Column, count: int) -> None:
@@ -271,9 +275,8 @@ class Parser:
         differing = column.lengths != lengths
         if differing.any():
             row = differing.argmax()
-            raise self._error(
-                f"{column.place}, row {row}", f"has {column.lengths[row]} steps; {other} {lengths[row]} steps"
-            )
+            own, others = (count_of(each[row], "step") for each in (column.lengths, lengths))
+            raise self._error(f"{column.place}, row {row}", f"has {own}; {other} {others}")
 
     def _join(self, columns: list[Column], integers: str) -> np.ndarray:
         """Return integers (S,) or (S, W), or real numbers (S, X), whose dimensions may be several columns."""
@@ -296,8 +299,8 @@ class Parser:
     def _vectors(self, column: Column, values: np.ndarray) -> np.ndarray:
         """Return one vector per row, (N, Y), from the values of a column with lists."""
         if not is_real(values):
-            reason = f"has {column.lengths[0]} integers in row 0; classes must be one per row, or one for each step"
-            raise self._error(column.place, reason)
+            own = count_of(column.lengths[0], "integer")
+            raise self._error(column.place, f"has {own} in row 0; classes must be one per row, or one for each step")
         size = column.lengths[0]
         differing = column.lengths != size
         if differing.any() or values.shape[1] != 1:

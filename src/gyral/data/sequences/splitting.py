@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from gyral.core.errors import OptionError
-from gyral.core.inputs import excerpt
+from gyral.core.inputs import count_of, excerpt
 from gyral.core.measures import SPLITS
 from gyral.data.batching import IGNORED, mix_seed
 from gyral.data.sequences.columns import Column
@@ -56,8 +56,9 @@ def draw_stratified_splits(
         rows = np.flatnonzero(values == value) if value == value else np.flatnonzero(values != values)
         if len(rows) < len(SPLITS):
             if has_class:
-                reason = f"has {len(rows)} sequences; stratify=true needs at least {len(SPLITS)} of each class"
-                raise OptionError("data", path, f"{targets.place}: the class {excerpt([str(value)])} {reason}")
+                label, few = excerpt([str(value)]), count_of(len(rows), "sequence")
+                reason = f"the class {label} has {few}; task.stratify=true needs at least {len(SPLITS)} of each class"
+                raise OptionError("data", path, f"{targets.place}: {reason}")
             parts["train"].append(rows)
             continue
         order = rows[torch.randperm(len(rows), generator=generator).numpy()]

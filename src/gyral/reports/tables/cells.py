@@ -8,6 +8,7 @@ from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
+from gyral.core.inputs import count_of
 from gyral.core.measures import Measure
 from gyral.reports.frame import Frame, Runs
 from gyral.reports.rows import UNVERIFIED, Row, by_budget
@@ -132,7 +133,7 @@ def describe_steps(records: Sequence[RunRecord]) -> str:
     steps = sorted({record.steps for record in records if record.steps or not record.transcribed})
     if not steps:
         return "unknown steps"
-    return f"{steps[0]:,} steps" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,} steps"
+    return count_of(steps[0], "step") if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,} steps"
 
 
 def absent_seeds(records: Iterable[RunRecord], seeds: Sequence[str]) -> list[str]:
