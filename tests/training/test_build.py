@@ -415,7 +415,7 @@ def built_config(*groups: str) -> DictConfig:
     "task.mode=least",
     "optimizer.lr=nan",
     "trainer.max_steps=-5",
-    "trainer.val_check_interval=0",
+    "trainer.val_check_interval=null",
     "trainer.accelerator=abacus",
     "trainer.precision=5",
     "seed=-1",
