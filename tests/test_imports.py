@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = [ROOT / "src" / "gyral", ROOT / "src" / "hydra_plugins", ROOT / "benchmarks"]
 PACKAGES = ("src", "gyral", "hydra", "hydra_plugins", "omegaconf")  # imported anew
 FEWEST_MODULES, MOST_MODULES = 80, 116
-MOST_CALLS = 994  # of functions of ours, from the command to the first step
+MOST_CALLS = 997  # of functions of ours, from the command to the first step
 SCRIPT = """
 import json, sys
 from gyral import train
