@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from gyral.cells.base import State
 from gyral.cells.inputs import StepInputs
+from gyral.core.compat import transform_is_active
 from gyral.core.errors import InputError, OptionError
 from gyral.ops.autograd import has_autocast
 from gyral.ops.compiler import is_traced
@@ -190,25 +191,21 @@ def copied(results: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
     """
     # torch.jit.trace checks its graph against one that it records without gradients
     every, is_compiling = torch.jit.is_tracing(), torch.compiler.is_compiling()
-    has_memory = not is_traced()
+    has_memory = not (every or is_compiling or transform_is_active())
 
-    def copy(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor) or not (every or leaf.requires_grad):
+    def copy(leaf: Any, owns: bool = True) -> Any:
+        if not isinstance(leaf, Tensor):
             return leaf
-        if every or is_compiling:  # compilers know no nodes of the graph
-            return leaf.clone()
-        # of the results of an operator, see `gyral.ops.operator`; a backward pass may read all others
-        kept = getattr(leaf.grad_fn, "kept_results", leaf.output_nr + 1)
-        return leaf.clone() if leaf.output_nr < kept else leaf
-
-    def copy_state(leaf: Any) -> Any:
-        new = copy(leaf)
-        if new is leaf and has_memory and isinstance(leaf, Tensor) and leaf.untyped_storage().nbytes() > leaf.nbytes:
-            return leaf.clone()
-        return new
+        if every or leaf.requires_grad:
+            if every or is_compiling:  # compilers know no nodes of the graph
+                return leaf.clone()
+            # of the results of an operator, see `gyral.ops.operator`; a backward pass may read all others
+            if leaf.output_nr < getattr(leaf.grad_fn, "kept_results", leaf.output_nr + 1):
+                return leaf.clone()
+        return leaf.clone() if owns and has_memory and leaf.untyped_storage().nbytes() > leaf.nbytes else leaf
 
     outputs, state = results
-    return copy(outputs), copy_state(state) if isinstance(state, Tensor) else map_leaves(copy_state, state)
+    return copy(outputs, False), copy(state) if isinstance(state, Tensor) else map_leaves(copy, state)
 
 
 def map_leaves(function: Callable[..., Any], state: Any, *others: Any) -> Any:
