@@ -730,7 +730,7 @@ def test_memory_is_where_callers_expect_it(label: str) -> None:
         alone.fill_(7.0)
         torch.testing.assert_close(tree_leaves(state), tree_leaves(expected), rtol=0, atol=0)
 
-    # checkpointing, and hooks that move tensors, know those of `save_for_backward` alone
+    # Gradient checkpointing frees the tensors of `save_for_backward`. Nodes must not keep others as attributes.
     found, nodes = set(), [outputs.grad_fn]
     while nodes:
         if (node := nodes.pop()) is not None and node not in found:

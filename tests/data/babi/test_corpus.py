@@ -1,6 +1,7 @@
 """bAbI corpora: splits, vocabularies and classes, generated stories, options."""
 
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -48,7 +49,14 @@ def test_all_published_tasks_together(real: Path, caplog: pytest.LogCaptureFixtu
         "en: the answer of 1 of 20000 test questions is not in the training split (football,apple,milk): "
         "they count as wrong"
     ]
-    assert {question.task for question in questions(data.splits["test"])} == set(TASKS)
+    asked = {split: [*questions(data.splits[split])] for split in ("train", "test")}
+    assert {question.task for question in asked["test"]} == set(TASKS)
+    for task, share in ((1, 0.154), (6, 0.503)):  # of the most frequent answer in training
+        known = sorted(question.answer for question in asked["train"] if question.task == task)
+        most = max(known, key=known.count)
+        assert fmean(question.answer == most for question in asked["test"] if question.task == task) == pytest.approx(
+            share
+        )
 
 
 def test_a_published_task_with_ten_thousand_questions(real: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from gyral.core.errors import OptionError
 from gyral.core.inputs import excerpt, open_input
-from gyral.data.sequences.columns import MISSING, Column
+from gyral.data.sequences.columns import MISSING_WORDS, Column
 
 NUMBERED = re.compile(r"(.*?)[ _.\[-]?(\d{1,9})\]?")
 INPUTS = "inputs"
@@ -157,7 +157,7 @@ def _parse(cells: Sequence[str], missing: bool, texts: bool) -> tuple[np.ndarray
 
 def _numbers_of(cells: Sequence[str], missing: bool) -> tuple[np.ndarray, int | None]:
     """Return cells as integers, real numbers, or texts, and the first text if there are numbers among the texts."""
-    filled = ["nan" if cell.lower() in MISSING else cell for cell in cells] if missing else cells
+    filled = ["nan" if cell.lower() in MISSING_WORDS else cell for cell in cells] if missing else cells
     for kind, dtype in ((int, np.int64), (float, np.float64)):
         try:
             values = np.array([kind(cell) for cell in filled], dtype=dtype)

@@ -10,7 +10,7 @@ from gyral.core.errors import OptionError
 from gyral.core.inputs import count_of, excerpt
 from gyral.core.measures import SPLITS
 from gyral.data.batching import IGNORED
-from gyral.data.sequences.columns import MISSING, Column
+from gyral.data.sequences.columns import MISSING_WORDS, Column
 
 MAX_VOCABULARY = 1_000_000  # larger integers are measurements rather than tokens
 
@@ -261,7 +261,7 @@ class Parser:
         if column.stray is not None:
             text = excerpt([str(column.values[column.stray])])
             reason = f"{text}; must be a number{_advice(text)}" if text else "is empty; must have a number"
-            if not advice and text.lower() in MISSING:
+            if not advice and text.lower() in MISSING_WORDS:
                 advice = "; a run with task.missing=mask reads missing ones"
             raise self._error(column.locate(column.stray), f"{reason}, as other rows have{advice}")
 
