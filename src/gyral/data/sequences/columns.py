@@ -17,7 +17,7 @@ from gyral.data.arrays import check_arrays, check_parquet
 from gyral.data.raw_examples import UnusableError, json_examples, load_line
 
 EXACT = 2**53  # real numbers represent all integers up to this one
-MISSING_WORDS = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))  # in lower case, of cells without a number
+MISSING_WORDS = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))  # in lower case
 INTEGER = re.compile(r"[+-]?\d+")
 EXAMPLE = '{"inputs": [0.5, 1.5], "targets": "yes"}'
 
