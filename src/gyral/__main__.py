@@ -6,7 +6,7 @@ import os
 import re
 import sys
 
-from gyral.core.commands import leave_out_current_directory, print_version
+from gyral.core.commands import leave_out_current_directory, limit_spinning, print_version
 from gyral.core.errors import UserError, suggest_name
 from gyral.core.extras import import_framework
 from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
@@ -40,6 +40,7 @@ def main() -> None:
         open_streams()  # first: the imports of a command open files
         check_directory()
         leave_out_current_directory()  # and they may find files of the current directory
+        limit_spinning()
         run_command()
     except UserError as error:
         fail(str(error))

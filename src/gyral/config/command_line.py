@@ -28,7 +28,7 @@ from gyral.config.overrides import MULTIRUN, defer_options
 from gyral.config.plain import flatten
 from gyral.config.roles import GENERATED
 from gyral.config.words import read_words
-from gyral.core.commands import leave_out_current_directory, print_version, program
+from gyral.core.commands import leave_out_current_directory, limit_spinning, print_version, program
 from gyral.core.errors import JobError, UserError, hide_passwords
 from gyral.core.signals import Interrupted
 from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
@@ -131,6 +131,7 @@ def one_line_errors() -> Iterator[None]:
         open_streams()
         check_directory()
         leave_out_current_directory()
+        limit_spinning()
         yield
     except (KeyboardInterrupt, Interrupted):
         sys.exit(INTERRUPTED)

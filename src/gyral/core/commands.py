@@ -39,6 +39,16 @@ def leave_out_current_directory() -> None:
     os.environ["PYTHONSAFEPATH"] = "1"  # of all Python processes that this one starts
 
 
+def limit_spinning() -> None:
+    """Let idle threads of GNU OpenMP, which PyTorch uses, sleep after less than 1 ms, unless the environment says when.
+
+    By default, a thread that waits for others spins for several milliseconds. If another program takes turns with them
+    on the cores, they spend most of their time so. OpenMP reads the variable when PyTorch is loaded.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+
 def find_program(name: str) -> str | None:
     """Return the full path of a program of PATH, not one of the current directory; None if it is not installed."""
     return shutil.which(name, path=_entries("PATH", os.path.isabs))
