@@ -31,6 +31,8 @@ MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, Tru
 def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
     """Mend faults of the interpreter: loop bounds under numpy ≥ 2.4; products of bfloat16, held as bits; slow calls.
 
+    A scalar that a comparison has returned becomes a mask of integers, which loads of Triton 3.9 refuse.
+
     For every function that a kernel calls, it goes through all of Triton's language again. It describes the types in
     every tuple, too, which only the compiler reads. It scans one number at a time, reduces several tensors so, and
     flips a tensor by many reductions.
@@ -53,6 +55,10 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
 
     def dot(self: Any, a: Any, b: Any, *others: Any) -> Any:
         return create_dot(self, widen(a), widen(b), *others)
+
+    def splat(self: Any, returned: Any, scalar: Any) -> Any:
+        data = np.full(returned.shape, scalar.data.item(), scalar.data.dtype)
+        return interpreter.TensorHandle(data, scalar.dtype.scalar)
 
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
         return self.rewrite()(*arguments, **options)
@@ -93,6 +99,7 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(interpreter, "_patch_lang_tensor", with_index)
     patch.setattr(core, "_type_for_tuple_values", lambda values, fields=None: core.tuple_type([], fields))
     patch.setattr(interpreter.InterpreterBuilder, "create_dot", dot)
+    patch.setattr(interpreter.InterpreterBuilder, "create_splat", splat)
     patch.setattr(interpreter.ScanOps, "generic_scan", scan)
     patch.setattr(interpreter.ReduceOps, "generic_reduce", reduce)
     patch.setattr(triton.language, "flip", flip)

@@ -128,7 +128,9 @@ class Contract:
                     assert found[name] <= self.worst * largest, (
                         f"{name} in float32: error {found[name]:.1e}, {largest:.1e}"
                     )
-                    ratios.setdefault(name, []).append(found[name] / plain[name])
+                    # where the truth is 0, errors are a few roundings of other tensors, or none
+                    ratio = found[name] / plain[name] if truth[name].any() else 1.0
+                    ratios.setdefault(name, []).append(ratio)
         often = {name: values for name, values in ratios.items() if len(values) >= 12}
         assert often or len(seeds) < 12
         for name, values in often.items():
