@@ -166,7 +166,7 @@ def leaves_of(state: Any) -> list[Any]:
 
 def with_leaves(like: State, leaves: Iterable[Any]) -> State:
     """Return a state with the structure of `like` and other tensors."""
-    return like._make(leaves) if is_flat(like) else tree_unflatten(leaves, tree_flatten(like)[1])
+    return type(like)(*leaves) if is_flat(like) else tree_unflatten(leaves, tree_flatten(like)[1])
 
 
 def is_flat(state: Any) -> bool:
@@ -211,7 +211,7 @@ def copied(results: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
 def map_leaves(function: Callable[..., Any], state: Any, *others: Any) -> Any:
     """Return `tree_map` of a state and others like it; see `is_flat`."""
     if isinstance(state, tuple) and hasattr(state, "_make") and set(map(type, state)) == {Tensor}:  # is_flat, inlined
-        return state._make(map(function, state, *others))
+        return type(state)(*map(function, state, *others))  # `state._make` fails in the compiler of PyTorch 2.11
     if type(state) is tuple:  # of several cells
         return tuple(map(functools.partial(map_leaves, function), state, *others))
     return tree_map(function, state, *others)

@@ -25,6 +25,7 @@ LIBRARY = torch.library.Library("gyral", "FRAGMENT")
 
 Sizes = list[int | None] | None
 PLAIN = frozenset({Tensor, nn.Parameter, type(None), bool, int, float, str, list, torch.dtype})  # types of arguments
+OPERATORS: dict[str, "Operator"] = {}  # by name, for functions that compilers call
 Value = Any  # of an argument: a tensor, a list of tensors, a number, a string, a dtype or None
 
 
@@ -87,6 +88,7 @@ class Operator:
     ) -> None:
         self.naive, self.kernels, self.constant, self.unread, self.supports = naive, kernels, constant, unread, supports
         functools.update_wrapper(self, naive)
+        OPERATORS[self.__name__] = self
         signature, name = inspect.signature(naive), naive.__name__
         defaults = [each.default for each in signature.parameters.values() if each.default is not each.empty]
         self.Arguments: Any = collections.namedtuple(name, signature.parameters, defaults=defaults)  # type: ignore[misc]
@@ -177,8 +179,9 @@ class Operator:
 
     def unsupported_on(self, device: torch.device, dtype: torch.dtype) -> str | None:
         """Return the reason why no kernel supports a device and dtype, or None if one does."""
-        given = self.kernels.get(device.type), device, dtype
-        found = load_as_constant(*given) if torch.compiler.is_compiling() else load_or_reason(*given)
+        if torch.compiler.is_compiling():
+            return reason_as_constant(self.__name__, device, dtype)
+        found = load_or_reason(self.kernels.get(device.type), device, dtype)
         return found if isinstance(found, str) else None
 
     def has_kernel(self, tensor: Tensor) -> bool:
@@ -190,8 +193,9 @@ class Operator:
 
     def is_ready(self, tensor: Tensor) -> bool:
         """Return `has_kernel` where nothing traces this code that supports functions of torch alone."""
-        given = self.kernels.get(tensor.device.type), tensor.device, tensor.dtype
-        return is_ready_as_constant(*given) if torch.compiler.is_compiling() else is_ready(*given)
+        if torch.compiler.is_compiling():
+            return is_ready_as_constant(self.__name__, tensor.device, tensor.dtype)
+        return is_ready(self.kernels.get(tensor.device.type), tensor.device, tensor.dtype)
 
     def prepare(self, given: Sequence[Value], is_fake: bool = False) -> tuple[Any, Any]:
         """Return the module of kernels and the named tuple of the arguments.
@@ -426,9 +430,9 @@ def is_ready(module: Any, device: torch.device, dtype: torch.dtype) -> bool:
 
 
 @assume_constant_result
-def is_ready_as_constant(module: Any, device: torch.device, dtype: torch.dtype) -> bool:
-    """Return `is_ready` of the arguments."""
-    return is_ready(module, device, dtype)
+def is_ready_as_constant(name: str, device: torch.device, dtype: torch.dtype) -> bool:
+    """Return `Operator.is_ready`; the compiler of PyTorch 2.11 takes no kernels and no operator as an argument."""
+    return is_ready(OPERATORS[name].kernels.get(device.type), device, dtype)
 
 
 @functools.cache
@@ -437,10 +441,10 @@ def _log_once(name: str, reason: str) -> None:
 
 
 @assume_constant_result  # a compiler could not trace imports
-def load_as_constant(module: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """Return `load_or_reason` of the arguments."""
-    found = load_or_reason(module, device, dtype)
-    return str(found) if isinstance(found, str) else found
+def reason_as_constant(name: str, device: torch.device, dtype: torch.dtype) -> str | None:
+    """Return `Operator.unsupported_on`."""
+    found = load_or_reason(OPERATORS[name].kernels.get(device.type), device, dtype)
+    return str(found) if isinstance(found, str) else None
 
 
 def count_true(mask: Tensor) -> Any:
