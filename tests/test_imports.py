@@ -25,7 +25,7 @@ calls = []
 
 def note(frame, event, argument):
     code = frame.f_code
-    if event == "call" and "/gyral/" in code.co_filename and code.co_name[0] != "<":
+    if event == "call" and "/src/gyral/" in code.co_filename and code.co_name[0] != "<":
         calls.append(code.co_qualname)
         if code.co_name == "training_step":
             sys.setprofile(None)

@@ -1,6 +1,7 @@
 """Input files: pipes and devices are refused, errors name the option and the file."""
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def test_special_files_are_refused_by_their_kind(kind: str, reason: str, tmp_pat
 
 
 def test_a_path_with_a_null_character_is_refused() -> None:
-    assert find_fault(Path("a\0b")) == "cannot be read (embedded null byte)"
+    assert re.fullmatch(r"cannot be read \(.*embedded null .*\)", find_fault(Path("a\0b")) or "")
 
 
 def test_errors_while_reading_name_the_file(tmp_path: Path) -> None:

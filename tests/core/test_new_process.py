@@ -19,7 +19,7 @@ outputs.sum().backward()
 torch.testing.assert_close(outputs, expected, rtol=0.02, atol=0.02)
 """
 SLOW_PACKAGES = ("torch._dynamo", "scipy", "matplotlib", "pandas", "pyarrow", "triton", "wandb")
-MOST_MODULES = 2300  # of all packages, of a run
+MOST_MODULES = 2350  # of all packages, of a run; Python 3.13 has more than 3.11
 RUN = f"""
 words = ["task=copy", "task.delay=3", *(f"task.{{split}}_size=4" for split in ("train", "val", "test"))]
 words += ["logger=none", "trainer.max_steps=1", "task.batch_size=4", "trainer.accelerator=cpu"]
