@@ -31,6 +31,7 @@ def test_idle_threads_sleep_soon_unless_the_environment_says_when(
     main: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """OpenMP reads the variable when PyTorch is loaded, after the start of a command."""
+    monkeypatch.setattr(sys, "path", [*sys.path])  # commands leave out the current directory
     for variables, spins in (({}, "10000"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None), ({"GOMP_SPINCOUNT": "7"}, "7")):
         for variable in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
             monkeypatch.delenv(variable, raising=False)

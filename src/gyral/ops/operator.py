@@ -88,8 +88,9 @@ class Operator:
     ) -> None:
         self.naive, self.kernels, self.constant, self.unread, self.supports = naive, kernels, constant, unread, supports
         functools.update_wrapper(self, naive)
-        OPERATORS[self.__name__] = self
         signature, name = inspect.signature(naive), naive.__name__
+        self.name = name
+        OPERATORS[name] = self
         defaults = [each.default for each in signature.parameters.values() if each.default is not each.empty]
         self.Arguments: Any = collections.namedtuple(name, signature.parameters, defaults=defaults)  # type: ignore[misc]
         self.results = len(typing.get_args(typing.get_type_hints(naive)["return"])) or 1
@@ -180,7 +181,7 @@ class Operator:
     def unsupported_on(self, device: torch.device, dtype: torch.dtype) -> str | None:
         """Return the reason why no kernel supports a device and dtype, or None if one does."""
         if torch.compiler.is_compiling():
-            return reason_as_constant(self.__name__, device, dtype)
+            return reason_as_constant(self.name, device, dtype)
         found = load_or_reason(self.kernels.get(device.type), device, dtype)
         return found if isinstance(found, str) else None
 
@@ -194,7 +195,7 @@ class Operator:
     def is_ready(self, tensor: Tensor) -> bool:
         """Return `has_kernel` where nothing traces this code that supports functions of torch alone."""
         if torch.compiler.is_compiling():
-            return is_ready_as_constant(self.__name__, tensor.device, tensor.dtype)
+            return is_ready_as_constant(self.name, tensor.device, tensor.dtype)
         return is_ready(self.kernels.get(tensor.device.type), tensor.device, tensor.dtype)
 
     def prepare(self, given: Sequence[Value], is_fake: bool = False) -> tuple[Any, Any]:
