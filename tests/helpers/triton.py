@@ -31,7 +31,8 @@ MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, Tru
 def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
     """Mend faults of the interpreter: loop bounds under numpy ≥ 2.4; products of bfloat16, held as bits; slow calls.
 
-    A scalar that a comparison has returned becomes a mask of integers, which loads of Triton 3.9 refuse.
+    In Triton 3.9, loads refuse the masks of integers that it makes of a scalar which a comparison has returned, and
+    functions refuse the constant that it makes of a product of a constant and a tensor.
 
     For every function that a kernel calls, it goes through all of Triton's language again. It describes the types in
     every tuple, too, which only the compiler reads. It scans one number at a time, reduces several tensors so, and
@@ -41,6 +42,7 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
         return
     patch_tensor, create_dot = interpreter._patch_lang_tensor, interpreter.InterpreterBuilder.create_dot
     core = triton.language.core
+    multiply = core.constexpr.__mul__
     patch_language, language = interpreter._patch_lang, {"tl": triton.language, "core": core}
 
     def with_index(tensor: Any, scope: Any) -> None:
@@ -59,6 +61,9 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
     def splat(self: Any, returned: Any, scalar: Any) -> Any:
         data = np.full(returned.shape, scalar.data.item(), scalar.data.dtype)
         return interpreter.TensorHandle(data, scalar.dtype.scalar)
+
+    def times(self: Any, other: Any) -> Any:
+        return self.value * other if isinstance(other, core.tensor) else multiply(self, other)
 
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
         return self.rewrite()(*arguments, **options)
@@ -100,6 +105,7 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(core, "_type_for_tuple_values", lambda values, fields=None: core.tuple_type([], fields))
     patch.setattr(interpreter.InterpreterBuilder, "create_dot", dot)
     patch.setattr(interpreter.InterpreterBuilder, "create_splat", splat)
+    patch.setattr(core.constexpr, "__mul__", times)
     patch.setattr(interpreter.ScanOps, "generic_scan", scan)
     patch.setattr(interpreter.ReduceOps, "generic_reduce", reduce)
     patch.setattr(triton.language, "flip", flip)

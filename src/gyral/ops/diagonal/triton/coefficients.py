@@ -92,7 +92,7 @@ def _rg_lru(gates, constants, bias, tile, config: tl.constexpr):
     recurrence, write = load_pair(gates + tile.gate_at, config.block, tile.valid, config.two_gates)
     recurrence += tl.load(bias + tile.unit)
     write += tl.load(bias + config.size + tile.unit)
-    return recurrence, write, decay, sigmoid(recurrence) * -_SHARPNESS * softplus(decay)
+    return recurrence, write, decay, -_SHARPNESS * sigmoid(recurrence) * softplus(decay)
 
 
 @triton.jit
