@@ -17,22 +17,28 @@ from gyral.training.checkpoints import named_contents
 
 
 def guard_restoring(trainer: Trainer) -> None:
-    """Check the states that a trainer restores from a checkpoint.
+    """Check the states that a trainer restores from a checkpoint, and restore those of callbacks for training alone.
 
-    Lightning offers no hook between the restoring and the first step that sees all states; its two private methods are
-    replaced on this one object.
+    Lightning restores callbacks for a test after training, too. Its `WeightAveraging` then replaces the averages by the
+    weights of the last step. Lightning offers no hook between the restoring and the first step that sees all states;
+    its three methods are replaced on this one object.
     """
     connector: Any = trainer._checkpoint_connector
     restore_model, restore_training = connector._restore_modules_and_callbacks, connector.restore_training_state
+    restore_callbacks = connector.restore_callbacks
 
     def restore_modules_and_callbacks(path: Any = None, *arguments: Any, **options: Any) -> None:
-        fresh = {callback.state_key: callback.state_dict() for callback in trainer.callbacks if _has_form(callback)}
         with named_contents(path):
             restore_model(path, *arguments, **options)
-            # in a test after training, the states are not fresh
-            saved = connector._loaded_checkpoint.get("callbacks", {}) if trainer.state.fn == "fit" else {}
-            for key in fresh.keys() & saved.keys():
-                check_form(f"callbacks.{key}", saved[key], fresh[key])
+
+    def restore_callbacks_of_training() -> None:
+        if trainer.state.fn != "fit":
+            return
+        fresh = {callback.state_key: callback.state_dict() for callback in trainer.callbacks if _has_form(callback)}
+        restore_callbacks()
+        saved = connector._loaded_checkpoint.get("callbacks", {})
+        for key in fresh.keys() & saved.keys():
+            check_form(f"callbacks.{key}", saved[key], fresh[key])
 
     def restore_training_state() -> None:
         checkpoint = connector._loaded_checkpoint
@@ -51,6 +57,7 @@ def guard_restoring(trainer: Trainer) -> None:
                 _check_options(optimizer)
 
     connector._restore_modules_and_callbacks = restore_modules_and_callbacks
+    connector.restore_callbacks = restore_callbacks_of_training
     connector.restore_training_state = restore_training_state
 
 

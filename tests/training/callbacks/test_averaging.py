@@ -60,6 +60,12 @@ def test_averaged_weights_are_the_mean_since_the_start_and_what_is_evaluated(
     saved = tmp_path / "evaluation.json"
     assert invoke(f"run={averaged}", "checkpoint=last", "split=val", f"save={saved}", entry="evaluate").status == 0
     assert json.loads(saved.read_text())["numbers"]["val/loss"] == pytest.approx(float(scores[0][2]), rel=1e-5)
+    # tested with the mean, too
+    best = torch.load(averaged / "checkpoints" / "best.ckpt", weights_only=True)
+    assert any((value != best["current_model_state"][name]).any() for name, value in best["state_dict"].items())
+    assert invoke(f"run={averaged}", f"save={saved}", entry="evaluate").status == 0
+    tested = json.loads(saved.read_text())["numbers"]["test/loss"]
+    assert tested == pytest.approx(json.loads((averaged / "DONE").read_text())["test/loss"], rel=1e-5)
 
 
 @pytest.mark.named("before_step-14")
