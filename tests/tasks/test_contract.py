@@ -38,6 +38,7 @@ from gyral.config import signatures
 from gyral.config.plain import flatten
 from gyral.core.collectives import local_rows
 from gyral.core.errors import ChoiceError, OptionError
+from gyral.core.forms import FormError
 from gyral.core.measures import SPLITS
 from gyral.core.options import OneOf, kinds_of
 from gyral.core.signatures import parameters_of
@@ -657,6 +658,17 @@ def test_every_option_has_an_effect(task: str, name: str) -> None:
 @functools.cache
 def effects_of_defaults(task: str) -> list[Any]:
     return effects(shared(task))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_with_a_vocabulary_has_symbols_and_refuses_checkpoints_of_others(task: str) -> None:
+    own = shared(task)
+    places = [own.data, *vars(own.data).values()]
+    kinds = [type(value).__name__ for place in places for value in getattr(place, "__dict__", {}).values()]
+    assert own.symbols() or not any(kind.endswith("Vocabulary") for kind in kinds)
+    if own.symbols():
+        with pytest.raises(FormError, match=rf"other symbols than the {len(own.symbols()):,} of the data here"):
+            own.check_checkpoint({"symbols": "of others"})
 
 
 @pytest.mark.parametrize("task", TASKS)

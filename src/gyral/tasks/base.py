@@ -193,15 +193,6 @@ class Task(Steps, ABC, Generic[Data]):
         """Return the number of values that the model carries from step to step; 0 without sequences."""
         return 0
 
-    def check_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Check that the contents of a checkpoint other than weights belong to this task.
-
-        Tasks whose `on_save_checkpoint` saves such contents override this method.
-
-        Raises:
-            UserError: the contents belong to another task.
-        """
-
     @classmethod
     def described_data(cls, checkpoint: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of the constructor for which a trained task needs no data, to predict for other inputs.

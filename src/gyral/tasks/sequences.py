@@ -203,6 +203,7 @@ class SequencesTask(DataTask[SequencesData]):
         return {"schema": checkpoint["schema"]} if "schema" in checkpoint else {}  # older versions had none
 
     def check_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().check_checkpoint(checkpoint)
         # classes that are numbers have no labels, and neither had older versions
         own = list(self.class_names)
         saved = checkpoint.get("labels") or [str(number) for number in range(len(own))]

@@ -1,8 +1,11 @@
 """The methods of a task that Lightning calls: steps, evaluation, logging, and the state that checkpoints hold."""
 
+import hashlib
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,7 +15,7 @@ from torch.utils._pytree import tree_map
 
 from gyral.core.collectives import all_gather_object, local_rows, rank, world_size
 from gyral.core.errors import UserError
-from gyral.core.forms import check_number
+from gyral.core.forms import FormError, check_number
 from gyral.core.measures import Remark
 from gyral.data.batching import Stream
 from gyral.tasks.metrics import Metrics
@@ -190,8 +193,34 @@ class Steps(LightningModule):
         metrics = self.data_metrics() if self.remarks else {}
         return {remark.name: float(metrics[remark.name]) for remark in self.remarks if remark.name in metrics}
 
+    def symbols(self) -> Sequence[str]:
+        """Return the symbols that the model reads and predicts as indices, in the order of the indices.
+
+        Tasks whose data decide on the symbols override this method; in this base class, there are none.
+        """
+        return ()
+
+    @cached_property
+    def _digest_of_symbols(self) -> str:
+        return hashlib.sha256(json.dumps(self.symbols()).encode()).hexdigest()
+
+    def check_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Check that the contents of a checkpoint other than weights belong to this task: its symbols are the same.
+
+        Tasks whose `on_save_checkpoint` saves more of such contents extend this method.
+
+        Raises:
+            UserError: the contents belong to another task.
+        """
+        if checkpoint.get("symbols", self._digest_of_symbols) != self._digest_of_symbols:  # older versions saved none
+            raise FormError(
+                f"was trained with other symbols than the {len(self.symbols()):,} of the data here, or with the same "
+                "in another order: use the data, and their sizes, that it was trained with"
+            )
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["substitutes"] = self.substitutes()
+        checkpoint["symbols"] = self._digest_of_symbols
         checkpoint["losses_since_logged"] = self._unlogged_losses()
         self.optimization.save(checkpoint)
 

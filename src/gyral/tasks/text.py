@@ -299,6 +299,9 @@ class TextTask(DataTask[TextData]):
                     results |= {f"ngram_{order}_bits": bits, f"ngram_{order}_perplexity": perplexity}
         return results
 
+    def symbols(self) -> Sequence[str]:
+        return self.data.corpus.vocabulary.symbols
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
         state = self._states.get(True)

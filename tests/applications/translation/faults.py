@@ -67,7 +67,7 @@ def cached_pairs(folder: Path, random: Random, patch: pytest.MonkeyPatch) -> Inp
     def read(data_dir: Path = folder) -> list[Any]:
         found = load(data_dir, train=str(PAIRS), val=str(PAIRS), test=str(PAIRS), size=60)
         bounds = {split: numbers.tolist() for split, numbers in found.bounds.items()}
-        return [found.digest, {split: tokens.tolist() for split, tokens in found.tokens.items()}, bounds, found.texts]
+        return [found.pieces, {split: tokens.tolist() for split, tokens in found.tokens.items()}, bounds, found.texts]
 
     (folder / "other").mkdir()
     expected = read(folder / "other")

@@ -201,6 +201,9 @@ class BabiTask(DataTask[BabiData]):
     def targets(self, batch: QuestionBatch) -> Tensor:
         return batch.answers
 
+    def symbols(self) -> Sequence[str]:
+        return (*self.data.babi.vocabulary.symbols, *self.data.babi.classes)
+
     def loss(self, logits: Tensor, batch: QuestionBatch) -> Tensor:
         """Return the mean cross-entropy, in nats, of the questions whose answer is a class; 0 if none is."""
         total = F.cross_entropy(logits, batch.answers, ignore_index=IGNORED, reduction="sum")

@@ -332,6 +332,9 @@ class ScenesTask(DataOptionsTask[SceneData]):
         self._lesson_accuracy = self.metrics.lesson_accuracy.compute()[0].item()  # before the base class resets it
         super().on_validation_epoch_end()
 
+    def symbols(self) -> Sequence[str]:
+        return self.data.vocabulary.words
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
         checkpoint["curriculum"] = self.data.curriculum.state_dict()

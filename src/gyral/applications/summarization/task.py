@@ -235,12 +235,8 @@ class SummaryTask(DataTask[SummaryData]):
                 save(written, encoded, Path(self.trainer.default_root_dir) / f"summaries_{encoded.split}.jsonl")
         return results
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        super().on_save_checkpoint(checkpoint)
-        checkpoint["vocabulary"] = self.data.corpus.digest
-
-    def check_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.data.corpus.check_digest(checkpoint["vocabulary"])
+    def symbols(self) -> Sequence[str]:
+        return self.data.corpus.vocabulary.symbols
 
 
 def _beginning(words: Sequence[str]) -> str:

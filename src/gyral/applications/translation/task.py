@@ -258,12 +258,8 @@ class TranslationTask(DataTask[TranslationData]):
             "bleu_of_source": bleu.score(references, sources, self.bleu_tokens).bleu,
         }
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        super().on_save_checkpoint(checkpoint)
-        checkpoint["subwords"] = self.data.corpus.digest
-
-    def check_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.data.corpus.check_digest(checkpoint["subwords"])
+    def symbols(self) -> Sequence[str]:
+        return self.data.corpus.pieces
 
 
 def save(path: Path, lines: Sequence[str]) -> None:

@@ -149,6 +149,9 @@ class ReadingTask(SequenceTask[ReadingData]):
                 reason = f"must be {edge_types}, the types of edges of this task"
                 raise OptionError("edge_types", cell.edge_types, reason)
 
+    def symbols(self) -> Sequence[str]:
+        return (*self.data.vocabulary.symbols, *(self.classes or ()))
+
     def data_metrics(self) -> dict[str, float]:
         return {**super().data_metrics(), "substitute": float(bool(self.substitute))}
 

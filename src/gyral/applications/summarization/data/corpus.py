@@ -7,7 +7,6 @@ article.
 This module does not import torch, because many worker processes import it.
 """
 
-import hashlib
 import itertools
 import logging
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ import numpy as np
 from gyral.applications.summarization.data.parsing import SPECIAL, STOP, Fields
 from gyral.applications.summarization.data.sources import ArticleSource, parse_examples
 from gyral.core.checks import check_choice, check_integer
-from gyral.core.errors import OptionError, UserError
+from gyral.core.errors import OptionError
 from gyral.core.measures import SPLITS
 from gyral.data import preparation
 from gyral.data.preparation import EncodedCorpus, Kind, Part
@@ -39,10 +38,6 @@ FOLDERS = (".", "chunked", "finished_files", "finished_files/chunked", "url_list
 NAMES_OF_SPLITS = {"train": ("train",), "val": ("val", "validation"), "test": ("test",)}
 # The start of the validation split and of the test split. Results on this excerpt are not comparable to published ones.
 EXCERPT = ("validation_first1000.jsonl[:900]", "validation_first1000.jsonl[900:]", "test_first500.jsonl")
-
-
-class OtherVocabularyError(UserError):
-    """A checkpoint was trained with another vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -72,24 +67,6 @@ class SummaryCorpus:
     def words(self) -> list[str]:
         """All words of the corpus by their numbers, including those outside the vocabulary."""
         return self.encoded.words()
-
-    @cached_property
-    def digest(self) -> str:
-        """Digest of the vocabulary, which depends only on its words and their order."""
-        return hashlib.sha256("\n".join(self.vocabulary.symbols).encode()).hexdigest()[:16]
-
-    def check_digest(self, digest: str) -> None:
-        """Check that a checkpoint was trained with this vocabulary.
-
-        Raises:
-            OtherVocabularyError: the checkpoint has another vocabulary.
-        """
-        if digest != self.digest:
-            raise OtherVocabularyError(
-                f"the checkpoint has another vocabulary ({digest}) than {self.name} ({self.digest}, "
-                f"{len(self.vocabulary):,} words): evaluate it with the training split and the vocabulary size that it "
-                "was trained with"
-            )
 
 
 def load_cnn_dailymail(

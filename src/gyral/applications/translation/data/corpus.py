@@ -1,6 +1,5 @@
 """Parallel corpora: prepared once with subwords of both languages, cached as integers, and memory-mapped."""
 
-import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ import numpy as np
 
 from gyral.applications.translation.data.sources import Pair, PairSource
 from gyral.core.checks import check_choice, check_integer
-from gyral.core.errors import OptionError, UserError
+from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
 from gyral.core.measures import SPLITS
 from gyral.data.corpus_cache import Prepared, Writer, load_or_prepare
@@ -32,10 +31,6 @@ COVERAGE = 0.9999  # share of the characters of the training text that have subw
 EVALUATED = ("val", "test")
 
 sentencepiece = import_extra("sentencepiece", "task.corpus", "applications")
-
-
-class OtherSubwordsError(UserError):
-    """A checkpoint was trained with other subwords."""
 
 
 @dataclass(frozen=True)
@@ -83,22 +78,10 @@ class TranslationCorpus:
         tokens = self.tokens[split]
         return Pair(*(self.subwords.decode(side.tolist()) for side in (tokens[start:middle], tokens[middle:end])))
 
-    @cached_property
-    def digest(self) -> str:
-        """Digest of the subwords."""
-        return hashlib.sha256(self.model).hexdigest()[:16]
-
-    def check_digest(self, digest: str) -> None:
-        """Check that a checkpoint was trained with these subwords.
-
-        Raises:
-            OtherSubwordsError: the checkpoint has others.
-        """
-        if digest != self.digest:
-            raise OtherSubwordsError(
-                f"the checkpoint has other subwords ({digest}) than {self.name} ({self.digest}, {self.size:,}): "
-                "evaluate it with the training split and the size that it was trained with"
-            )
+    @property
+    def pieces(self) -> list[str]:
+        """The subwords in the order of their numbers."""
+        return [self.subwords.id_to_piece(number) for number in range(self.size)]
 
 
 def load(
