@@ -1,6 +1,7 @@
 """Bits per character of all cells at equal parameters, and a figure of them over the time of a step, from records."""
 
 from functools import cache
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -29,6 +30,8 @@ LANGUAGE = "language_small"
 FILE = "../assets/language.png"
 TICKS = (0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50)  # of the time of a step
 PLACES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))  # of a label beside its point
+DISTANCES = (3.5, 10, 18, 26)  # of a label from its point, in points; a line joins those that are not close
+LINE = {"arrowstyle": "-", "color": "#808080", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2}
 
 
 @cache
@@ -71,7 +74,7 @@ def picture() -> str:
     if not points():
         return "The figure of bits over the time of a step needs rows with a record of both: there is none yet."
     left = len(labels()) - len(points())
-    lacking = f" {left} of {len(labels())} rows lack one of the two numbers." if left else ""
+    lacking = f" {left} of {len(labels())} rows {'lacks' if left == 1 else 'lack'} one of the two numbers." if left else ""
     return (
         f"[![Bits per character over the time of a training step]({FILE})]({FILE})\n\n"
         "*Left is faster, low is better: means over seeds, and the time of a training step relative to `torch.nn.GRU`."
@@ -91,7 +94,7 @@ def draw() -> Figure:
         if (name := name_of(LANGUAGE, row.experiment)) in points():
             target = get_class(row.records[0].config["model"]["cell"]["_target_"])
             kinds.setdefault(family_of(target).over_time, []).append(name)
-    figure = Figure((WIDTHS["page"], 4.4), layout=ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03))
+    figure = Figure((WIDTHS["page"], 5.2), layout=ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03))
     axes = figure.subplots()
     axes.grid()
     handles = {}
@@ -119,7 +122,7 @@ def draw() -> Figure:
 
 
 def _label_points(axes: Axes, places: dict[str, tuple[float, float]]) -> None:
-    """Write names beside points, each where it covers the least of points and of earlier names."""
+    """Write names beside points, each as close as it covers the least of points and of earlier names."""
     figure: Any = axes.figure
     figure.draw_without_rendering()
     unit = figure.dpi / 72
@@ -128,11 +131,11 @@ def _label_points(axes: Axes, places: dict[str, tuple[float, float]]) -> None:
     frame = axes.get_window_extent()
     for name, place in sorted(places.items(), key=lambda item: item[1]):
         tried = []
-        for right, up in PLACES:
+        for distance, (right, up) in product(DISTANCES, PLACES):
             text = axes.annotate(
                 name,
                 place,
-                (3.5 * right, 3.5 * up),
+                (distance * right, distance * up),
                 textcoords="offset points",
                 fontsize=TINY,
                 ha={1: "left", 0: "center", -1: "right"}[right],
@@ -142,9 +145,12 @@ def _label_points(axes: Axes, places: dict[str, tuple[float, float]]) -> None:
             covered = sum(_area(Bbox.intersection(box, other)) for other in taken)
             outside = _area(box) - _area(Bbox.intersection(box, frame))
             tried.append((covered + 2 * outside, len(tried), box, text))
-        for *_, text in sorted(tried, key=lambda one: one[:2])[1:]:
-            text.remove()
-        taken.append(min(tried, key=lambda one: one[:2])[2])
+        (*_, box, text), *others = sorted(tried, key=lambda one: one[:2])
+        for *_, other in others:
+            other.remove()
+        if max(map(abs, text.xyann)) > DISTANCES[0]:
+            axes.annotate("", place, text.xyann, textcoords="offset points", arrowprops=LINE)
+        taken.append(box)
 
 
 def _area(box: Bbox | None) -> float:
