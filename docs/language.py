@@ -74,7 +74,9 @@ def picture() -> str:
     if not points():
         return "The figure of bits over the time of a step needs rows with a record of both: there is none yet."
     left = len(labels()) - len(points())
-    lacking = f" {left} of {len(labels())} rows {'lacks' if left == 1 else 'lack'} one of the two numbers." if left else ""
+    lacking = (
+        f" {left} of {len(labels())} rows {'lacks' if left == 1 else 'lack'} one of the two numbers." if left else ""
+    )
     return (
         f"[![Bits per character over the time of a training step]({FILE})]({FILE})\n\n"
         "*Left is faster, low is better: means over seeds, and the time of a training step relative to `torch.nn.GRU`."

@@ -20,7 +20,7 @@ KEY = "model.cell.hidden_size"
 ALONE: Any = SimpleNamespace(is_alone=True)
 
 
-def searched(first: Any, values: list[Any]) -> Any:
+def searched(first: Any, values: list[Any], **failure: str) -> Any:
     """Return a study with one complete trial for each value, one that failed, one that runs and one that waits."""
     study = optuna.create_study(study_name="own", storage=optuna.storages.InMemoryStorage(), direction="maximize")
     study.set_user_attr("settings", {"seed": "1"})
@@ -29,7 +29,10 @@ def searched(first: Any, values: list[Any]) -> Any:
         trial = study.ask({KEY: first, "optimizer.lr": LR})
         trial.report(0.5, 3)
         study.tell(trial, float(trial.number))
-    study.tell(study.ask({KEY: first, "optimizer.lr": LR}), state=optuna.trial.TrialState.FAIL)
+    failed = study.ask({KEY: first, "optimizer.lr": LR})
+    for attribute, text in failure.items():
+        failed.set_user_attr(attribute, text)
+    study.tell(failed, state=optuna.trial.TrialState.FAIL)
     study.ask({KEY: first, "optimizer.lr": LR}).set_user_attr("search", "mark")
     study.enqueue_trial({KEY: values[0]})
     return study
@@ -43,7 +46,7 @@ def described(study: Any) -> list[tuple[Any, ...]]:
 
 
 def continued(study: Any, new: Any, owned: Any = ALONE) -> Any:
-    return continue_with(study, study._storage, owned, {KEY: new, "optimizer.lr": LR}, Path("search"))
+    return continue_with(study, study._storage, owned, {KEY: new, "optimizer.lr": LR}, Path("search"), 9)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +116,20 @@ def test_a_list_may_replace_an_interval_whose_values_it_has() -> None:
     drawn = sorted({trial.params[KEY] for trial in study.trials if KEY in trial.params})
     larger = continued(study, List([*drawn, 16]))
     assert changes(larger, {KEY: List([*drawn, 16])}) == {}
+
+
+def test_a_trial_that_failed_for_a_reason_waits_under_its_number() -> None:
+    without = searched(List([4, 8]), [4, 8])
+    assert continued(without, List([4, 8])) is without, "another process had its number"
+    study = searched(List([4, 8]), [4, 8], reason="the disk was full")
+    before = described(study)
+    assert continued(study, List([4, 8]), SimpleNamespace(is_alone=False)) is study
+    waiting = continued(study, List([4, 8]))
+    after = described(waiting)
+    assert after[2] == (2, optuna.trial.TrialState.WAITING, *before[2][2:4], {}, *before[2][5:])
+    assert [*after[:2], *after[3:]] == [*before[:2], *before[3:]]
+    again = waiting.ask({KEY: List([4, 8]), "optimizer.lr": LR})
+    assert (again.number, again.params) == (2, before[2][3])
 
 
 def test_a_study_of_several_searches_is_not_replaced() -> None:

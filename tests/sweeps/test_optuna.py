@@ -180,12 +180,23 @@ def test_a_search_whose_first_trials_all_fail_stops_early(tmp_path: Path) -> Non
     assert [trial["state"] for trial in read(tmp_path)] == ["FAIL"] * 5
 
 
-def test_a_value_that_is_not_finite_counts_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune, "MAX_INITIAL_FAILURES", 1)
-    monkeypatch.setattr(loop, "summarize", lambda _: {"monitor": None, "parameters": 1, "steps": 1})
-    assert search(tmp_path, *QUICK, trials=1).status == 1
-    (trial,) = read(tmp_path)
+def test_failed_trials_are_run_again_by_the_same_command_also_where_the_search_was_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, moved = tmp_path / "own", tmp_path / "moved"
+    with monkeypatch.context() as patch:
+        patch.setattr(tune, "MAX_INITIAL_FAILURES", 1)
+        patch.setattr(loop, "summarize", lambda _: {"monitor": None, "parameters": 1, "steps": 1})
+        assert search(own, *QUICK, trials=1).status == 1
+    (trial,) = read(own)
     assert (trial["state"], trial["reason"]) == ("FAIL", "val/loss is None, which is not a finite number")
+    own.rename(moved)
+    (moved / "trial_0" / "DONE").unlink()  # written before the value was found to be missing
+    outcome = search(moved, *QUICK, trials=1)
+    assert outcome.status == 0, outcome.err
+    assert "Failed trials are run again: 0" in outcome.out
+    (again,) = read(moved)
+    assert (again["state"], again["reason"], again["optimizer.lr"]) == ("COMPLETE", "", trial["optimizer.lr"])
 
 
 @pytest.mark.slow

@@ -35,9 +35,10 @@ from gyral.runs.measures import read_measures
 from gyral.runs.trial import PRUNED, instantiate_optuna, open_storage, quiet_optuna, trial_of
 from gyral.sweeps import cma_states, larger_space
 from gyral.sweeps.grid import BaseSweeper, values_of
+from gyral.sweeps.larger_space import REASON
 from gyral.sweeps.launchers.base import FinishedJob
 from gyral.sweeps.launchers.slurm import Slurm
-from gyral.sweeps.ownership import Ownership, directory_of
+from gyral.sweeps.ownership import Ownership, directory_of, read_id, study_of
 from gyral.sweeps.space import as_text, belongs_to, distribution_of, first_value
 from gyral.sweeps.storage import check_storage, storage_errors, storage_for_jobs
 
@@ -48,7 +49,7 @@ POLL = 2.0  # seconds between two looks at the trials of other searches
 SHOWN = 10  # trials in the table
 SUMMARY, TRIALS = "summary.json", "trials.csv"
 NOT_OF_SEARCH = "Trial %s has options or values that are not of this search; it is not run"
-REASON, SETTINGS = "reason", "settings"  # user attributes of a failed trial and of a study
+SETTINGS = "settings"  # user attribute of a study
 
 
 class Tune(BaseSweeper):
@@ -97,7 +98,7 @@ class Tune(BaseSweeper):
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Prepare the search; the command line and the configurations of its jobs show no password."""
         option = "hydra.sweeper.storage="
-        self.study_name = self.study_name or str(Path(str(config.hydra.sweep.dir)))
+        self.study_name = self.study_name or self.study_of_directory(Path(str(config.hydra.sweep.dir)))
         with read_write(config):
             given = [word for word in config.hydra.overrides.hydra if not word.lstrip("+").startswith(option)]
             # fixed, because a job may run in the directory of another search
@@ -106,6 +107,14 @@ class Tune(BaseSweeper):
             config.hydra.sweeper.storage = self.storage
         sys.argv[:] = [hide_passwords(word) if word.lstrip("+").startswith(option) else word for word in sys.argv]
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+
+    def study_of_directory(self, directory: Path) -> str:
+        """Return the name of the study of the search in a directory, which may have been moved since it began."""
+        if read_id(directory) is None:
+            return str(directory)
+        with storage_errors(self.storage):
+            quiet_optuna()
+            return study_of(directory, open_storage(self.url)) or str(directory)
 
     def sweep(self, arguments: list[str]) -> float:
         """Run the missing trials; return the best value.
@@ -177,7 +186,7 @@ class Tune(BaseSweeper):
             reason = f"holds a search with other options ({difference}); choose another directory"
             raise OptionError("hydra.sweep.dir", self.directory, reason)
         self.owned = Ownership(study, self.opened, self.directory)
-        study = larger_space.continue_with(study, self.opened, self.owned, distributions, self.directory)
+        study = larger_space.continue_with(study, self.opened, self.owned, distributions, self.directory, self.n_trials)
         self.owned.study = study
         cma_states.use_json()
         # neither a search that is started again nor one of several must draw the numbers of another

@@ -147,7 +147,7 @@ def directory_of(trial: Any) -> Path | None:
     if not isinstance(mark, dict) or not isinstance(mark.get("directory"), str):
         return None
     directory = Path(mark["directory"])
-    found = _read_id(directory)
+    found = read_id(directory)
     return directory if found is not None and found == mark.get("id") else None
 
 
@@ -164,16 +164,30 @@ def is_in_use(trial: Any) -> bool:
         return True
 
 
+def study_of(directory: Path, storage: Any) -> str | None:
+    """Return the name of the study that the search in a directory has used, or None if the storage has none.
+
+    The search may have had another directory then. If it has used several studies, that of this directory counts.
+    """
+    import optuna
+
+    attribute = f"{MARK} {read_id(directory)}"
+    found = [study for study in optuna.get_all_study_summaries(storage) if attribute in study.user_attrs]
+    names = [study.study_name for study in found]
+    return str(directory) if str(directory) in names else next(iter(names), None)
+
+
 def _search_id(directory: Path) -> str:
     """Return the id of the search in a directory; choose one in its first start."""
-    found = _read_id(directory)
+    found = read_id(directory)
     if found is None:
         found = secrets.token_hex(4)
         write_atomically(directory / ID_FILE, f"{found}\n")
     return found
 
 
-def _read_id(directory: Path) -> str | None:
+def read_id(directory: Path) -> str | None:
+    """Return the id of the search in a directory, or None if there has been none."""
     try:
         found = re.fullmatch(r"([0-9a-f]{8})\n", read_text("hydra.sweep.dir", directory / ID_FILE))
     except UserError:
