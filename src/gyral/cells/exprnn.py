@@ -14,6 +14,7 @@ from gyral.core.options import PositiveInt
 from gyral.ops.compiler import is_exporting_to_onnx
 
 PROJECT_EVERY = 30  # changes of base between projections of the base to an orthogonal matrix
+MOMENTA = {"exp_avg", "momentum_buffer", "grad_avg"}  # means of gradients in the states of torch's optimizers
 
 
 class ExpRNNCell(UnitaryCell):
@@ -84,8 +85,8 @@ class DTRIVCell(ExpRNNCell):
     dtriv (Lezcano-Casado, "Trivializations for gradient-based optimization on manifolds", NeurIPS 2019).
 
     It is `ExpRNNCell` with a base Q₀ that changes in training: after every K steps of the optimizer, Q₀ becomes Q and U
-    becomes 0, which leaves Q as it is, and the optimizer forgets the averages of U's gradients. Far from U = 0 the
-    exponential distorts gradients. With every 30th change, Q₀ is projected to the nearest orthogonal matrix.
+    becomes 0, which leaves Q as it is, and the optimizer forgets the momentum of U. Far from U = 0 the exponential
+    distorts gradients. With every 30th change, Q₀ is projected to the nearest orthogonal matrix.
 
     In your own loop, call `after_optimizer_step` after each step of the optimizer. Tasks of Gyral do so.
 
@@ -109,6 +110,8 @@ class DTRIVCell(ExpRNNCell):
             base = left @ right
         self.base.copy_(base)
         self.generator.zero_()
-        for value in optimizer.state.get(self.generator, {}).values():
-            if isinstance(value, Tensor) and value.shape == self.generator.shape:
-                value.zero_()
+        # not the means of squares: without them the next steps would be longer than the learning rate allows
+        state = optimizer.state.get(self.generator, {})
+        for name in MOMENTA & state.keys():
+            if state[name] is not None:
+                state[name].zero_()

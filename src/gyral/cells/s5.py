@@ -13,6 +13,7 @@ from gyral.core.options import OneOf
 
 DISCRETIZATIONS = ("zoh", "bilinear")
 LARGEST_REAL = -1e-4  # of an eigenvalue with clip_eigs
+TRUNCATED = 0.87962566  # standard deviation of a standard normal variable that is truncated at ±2
 
 
 class S5Cell(StateSpaceCell):
@@ -35,8 +36,9 @@ class S5Cell(StateSpaceCell):
 
     Parameters and initial values: `Lambda_re`, `Lambda_im` (P,), the eigenvalues of the normal part of the HiPPO-LegS
     matrix of size 2P with positive imaginary part, and V their eigenvectors; `B` (2, P, N), real and imaginary parts,
-    V⁻¹ times a matrix (2P, N) normal / √(2P); `C` (2, N, P), a complex matrix (N, 2P) normal / √(2P), truncated at two
-    standard deviations, times V; `log_step` log Δ (P,) uniform in [log 0.001, log 0.1]; `D` (N,), normal.
+    V⁻¹ times a matrix (2P, N) normal / √(2P); `C` (2, N, P), a complex matrix (N, 2P) times V, whose parts are normal,
+    truncated at two deviations and scaled to the deviation 1 / √(2P); `log_step` log Δ (P,) uniform in
+    [log 0.001, log 0.1]; `D` (N,), normal.
 
     Args:
         discretization: "zoh" or "bilinear".
@@ -68,7 +70,7 @@ class S5Cell(StateSpaceCell):
         full, width = 2 * self.state_size, self.hidden_size
         drawn = torch.randn(full, width, dtype=torch.float64, device=self.D.device) / math.sqrt(full)
         self.B.copy_(torch.view_as_real(vectors.mH @ drawn.to(vectors.dtype)).movedim(-1, 0))
-        drawn = nn.init.trunc_normal_(drawn.new_empty(2, width, full), a=-2, b=2) / math.sqrt(full)
+        drawn = nn.init.trunc_normal_(drawn.new_empty(2, width, full), a=-2, b=2) / (TRUNCATED * math.sqrt(full))
         self.C.copy_(torch.view_as_real(torch.complex(drawn[0], drawn[1]) @ vectors).movedim(-1, 0))
         self.log_step.uniform_(*map(math.log, STEP_SIZES))
         self.D.normal_()
