@@ -2,11 +2,14 @@
 
 import shlex
 import sys
+from typing import Any
 
 import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
-from gyral.config.overrides import defer_options, plain, undefer_option
+from gyral.config.overrides import defer_options, plain, undefer_option, written
 from gyral.core.commands import program, typed
 
 
@@ -39,6 +42,37 @@ def test_commands_are_printed_as_the_user_started_gyral(
 ) -> None:
     monkeypatch.setattr(sys, "argv", [started, "model=rum"])
     assert typed(program("report")) == printed
+
+
+TEXTS = [
+    "null",
+    "true",
+    "1e3",
+    "a b",
+    "",
+    "${x}",
+    "it's",
+    "a,b",
+    " a ",
+    "x=y",
+    "ümlaut",
+    "a/b:c@d",
+    "1",
+    "[1]",
+    "{a: 1}",
+]
+PLAIN = [None, True, -3, 1e-5, float("inf"), [], {}, [0.8, 0.95], ["1", 1, None, "null", "a:b", ""]]
+NESTED = {"a": 1, "b": [True, "true"], "c": {"d": "e:f"}}
+
+
+@pytest.mark.parametrize("value", [*TEXTS, *PLAIN, NESTED])
+def test_values_are_written_as_hydra_reads_them_in_type_and_value(value: Any) -> None:
+    composed = OmegaConf.create({"key": None})
+    ConfigLoaderImpl._apply_overrides_to_config(
+        [OverridesParser.create().parse_override(f"key={written(value)}")], composed
+    )
+    found = OmegaConf.to_container(composed)["key"]
+    assert (repr(found), type(found)) == (repr(value), type(value))
 
 
 @pytest.mark.parametrize(

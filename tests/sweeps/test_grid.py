@@ -354,7 +354,8 @@ def test_joblib_runs_the_jobs_of_a_sweep_side_by_side(tmp_path: Path) -> None:
     outcome = spawn("-m", "src.train", "-m", *arguments, "model=gru,attention_sum", f"hydra.sweep.dir={tmp_path}")
     assert outcome.status == 1
     assert "model=attention_sum: task=copy needs a SequenceModel" in outcome.err
-    assert markers(tmp_path) == {"copy/gru": "DONE", "recall/gru": "DONE"}
+    failed = {f"{task}/attention_sum": "FAILED" for task in ("copy", "recall")}
+    assert markers(tmp_path) == {"copy/gru": "DONE", "recall/gru": "DONE", **failed}
     again = spawn("-m", "src.train", "-m", *arguments, f"hydra.sweep.dir={tmp_path}/wider", "model=gru,rum")
     assert again.status == 0, again.err
     assert set(markers(tmp_path / "wider").values()) == {"DONE"}
@@ -399,6 +400,7 @@ def test_combinations_keep_the_order_of_the_axes() -> None:
     assert combine(axes, ["c", "a"]) == [("a=1", "b=1", "c=1"), ("a=2", "b=1", "c=2")]
     assert combine(axes, [["a", "c"], ["b"]]) == combine(axes, ["a", "c"])
     assert combine({}) == [()]
+    assert combine({"a": ["a=1", "a=2", "a=1"]}) == [("a=1",), ("a=2",)], "a job is trained once"
 
 
 def test_an_experiment_of_the_user_can_be_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,16 @@ def as_word(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def written(value: Any) -> str:
+    """Return a plain value as on the command line, where Hydra reads the same value of the same type."""
+    if isinstance(value, str):
+        found = parse(f"key={value}") if re.fullmatch(r"[\w./+@:-]+", value, re.ASCII) else None
+        return text(value) if found is None or found.value() != value else value
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{written(inner)}' for key, inner in value.items())}}}"
+    return f"[{','.join(map(written, value))}]" if isinstance(value, list | tuple) else as_word(value)
+
+
 def quote(override: str) -> str:
     """Return an override key=value whose value Hydra reads as this exact text; a value in quotes stays as it is.
 
@@ -130,7 +140,7 @@ def _as_hydra_writes(value: str) -> str:
 
 
 def combine(axes: Mapping[str, Sequence[str]], together: Any = ()) -> list[tuple[str, ...]]:
-    """Return every combination of the overrides of axes, in the order of the axes.
+    """Return every combination of the overrides of axes once, in the order of the axes.
 
     Args:
         axes: the overrides of each axis by its key.
@@ -156,7 +166,8 @@ def combine(axes: Mapping[str, Sequence[str]], together: Any = ()) -> list[tuple
     found = product(*(zip(*(axes[key] for key in unit), strict=True) for unit in units))
     order = [key for unit in units for key in unit]
     places = [order.index(key) for key in axes]
-    return [tuple(words[place] for place in places) for words in (sum(parts, ()) for parts in found)]
+    words = (sum(parts, ()) for parts in found)
+    return [*dict.fromkeys(tuple(each[place] for place in places) for each in words)]  # no job twice
 
 
 def plain(override: str) -> str:

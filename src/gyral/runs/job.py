@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from logging.handlers import MemoryHandler
 from pathlib import Path
-from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, read_write
@@ -14,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gyral.config.composition import compose_with_hydra, overrides_of
 from gyral.config.errors import describe
-from gyral.config.overrides import plain
+from gyral.config.overrides import plain, written
 from gyral.config.plain import flatten
 from gyral.config.resolvers import run_directory
 from gyral.core.errors import UserError
@@ -65,17 +64,12 @@ def changes(composed: DictConfig, config: DictConfig) -> list[str]:
     """Return as overrides what a user has changed in a composed configuration."""
     before, after = (dict(flatten(OmegaConf.to_container(node))) for node in (composed, config))
     given = [
-        f"{'' if key in before else '+'}{key}={_written(value)}"
+        f"{'' if key in before else '+'}{key}={written(value)}"
         for key, value in after.items()
         if key not in before or before[key] != value
     ]
     removed = [f"~{key}" for key in before if key not in after and key.partition(".")[0] != "hydra"]
-    return [*map(plain, given), *removed]
-
-
-def _written(value: Any) -> str:
-    """Return a value as it is written on the command line."""
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return [*given, *removed]
 
 
 def _add_buffer(settings: DictConfig) -> None:

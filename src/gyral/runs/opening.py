@@ -120,11 +120,15 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
         run = Run(directory, wanted, run.results, run.checkpoint)
     if run.results is None:
         run.check_data()
-        saved, current = read_provenance(directory).get("git_commit"), git_commit()
-        code = "" if saved == current else f" (started with commit {saved}, now {current})"
         start = f"Resuming from {run.checkpoint}" if run.checkpoint else "No checkpoint found; starting from step 0"
-        log.info("%s%s", start, code)
+        log.info("%s%s", start, other_commit(directory))
     return run
+
+
+def other_commit(directory: Path) -> str:
+    """Return a remark that a run was started with another commit than that of the code, or an empty text."""
+    saved, current = read_provenance(directory).get("git_commit"), git_commit()
+    return "" if saved == current else f" (started with commit {saved}, now {current})"
 
 
 @contextmanager

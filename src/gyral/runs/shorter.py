@@ -24,7 +24,7 @@ from gyral.runs.directory import (
     check_links,
     read_saved_run,
 )
-from gyral.runs.opening import as_saved, difference_of, lengthened
+from gyral.runs.opening import as_saved, difference_of, lengthened, other_commit
 from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE
 from gyral.runs.summary import relative_path
 
@@ -54,7 +54,8 @@ def continued(run: Run) -> Iterator[Run]:
         return
     shorter, longer = found
     kept = {path.name for path in run.directory.iterdir()}
-    log.info("Continuing the run of %s steps in %s", shorter.config.trainer.max_steps, relative_path(shorter.directory))
+    place = f"{relative_path(shorter.directory)}{other_commit(shorter.directory)}"
+    log.info("Continuing the run of %s steps in %s", shorter.config.trainer.max_steps, place)
     copy_folder(shorter.directory, run.directory, without=OWN)
     try:
         yield longer
