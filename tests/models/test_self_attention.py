@@ -53,6 +53,15 @@ def test_the_equations_of_self_attention_by_hand(name: str, centered: bool) -> N
 
 
 @torch.no_grad()
+def test_an_average_in_half_precision_counts_beyond_256() -> None:
+    layer, steps = made("average").to(torch.bfloat16), torch.ones(600, 1, X, dtype=torch.bfloat16)
+    outputs, state = layer(steps[:500])
+    for step in steps[500:]:
+        outputs, state = layer(step[None], state)
+    assert state[0].total.unique().tolist() == state[0].number.unique().tolist() == [600]
+    assert outputs.dtype == torch.bfloat16
+
+
 def test_the_equations_of_average_attention_by_hand() -> None:
     layer = made("average")
     found, whole = layer(inputs())[0], layer.centered(inputs(), LENGTHS)

@@ -1,14 +1,19 @@
 """Groups of parameters: weight decay and the learning rate of dynamics."""
 
+import re
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from gyral.cells.exprnn import DTRIVCell
+from gyral.cells.lstm import LSTMCell
 from gyral.cells.mamba import MambaCell
+from gyral.cells.rum import RUMCell
 from gyral.core.errors import OptionError
+from gyral.nn import layers
 from gyral.nn.recurrent import Recurrent
 from gyral.tasks.optimization import GroupedOptimizer
 from gyral.training import build
@@ -43,6 +48,27 @@ def test_only_matrices_decay_and_dynamics_have_their_own_learning_rate() -> None
         (0.0, 0.1): {"weight", "bias_conv", "D"},
         (0.0, 0.025): {"A_log", "bias_dt"},
     }
+
+
+def test_no_gain_and_no_bias_of_a_layer_decays_with_the_matrices() -> None:
+    """A new parameter of another name is a matrix, to be named here, or is in `vector_parameters` of its cell."""
+    matrices = re.compile(r"weight\w*|head_weight|[BC]|selector|dictionary")
+    options: dict[str, dict[str, Any]] = {
+        "FSRNN": {"fast": partial(LSTMCell, layer_norm=True), "slow": partial(RUMCell, layer_norm=True)},
+        "LSTM": {"layer_norm": True, "peepholes": True},
+        "Mamba3": {"rank": 2, "state_size": 4, "norm": True},
+        **{name: {"layer_norm": True} for name in ("GRU", "RNN", "ONLSTM", "GORU")},
+    }
+    make = GroupedOptimizer(partial(torch.optim.AdamW, lr=0.1, weight_decay=0.5), "matrices")
+    for layer in at_least(40, [name for name in layers.__all__ if name != "Layer"]):
+        model = getattr(layers, layer)(3, 8, **options.get(layer, {}))
+        decayed, *_ = make(model).param_groups
+        paths = {id(parameter): path for path, parameter in model.named_parameters()}
+        found = [paths[id(parameter)] for parameter in decayed["params"]]
+        is_gain = re.compile("norm|peephole")
+        wrong = [p for p in found if is_gain.search(p) or not matrices.fullmatch(p.rpartition(".")[2])]
+        assert found, layer
+        assert not wrong, (layer, wrong)
 
 
 def test_a_learning_rate_of_dynamics_alone() -> None:

@@ -100,6 +100,8 @@ class LANTMCell(MemoryCell):
         torch.Size([50, 8, 64])
     """
 
+    vector_parameters = ("initial_keys", "initial_steps")
+
     class State(NamedTuple):
         """State of the controller, and the memory. C is the capacity.
 

@@ -13,6 +13,8 @@ class LayerNorms(nn.Module):
     Parameters: `weight` (parts, N), the gains, initialized to 1; `bias` (parts, N), initialized to 0.
     """
 
+    vector_parameters = ("weight",)  # see `RecurrentCell`
+
     def __init__(self, parts: int, size: int, eps: float = 1e-5) -> None:
         super().__init__()
         self.eps = eps

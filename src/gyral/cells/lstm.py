@@ -80,6 +80,7 @@ class LSTMCell(TorchLayerCell, SubCellMixin):
     """
 
     kernel_rows = ("i", "f", "g", "o")
+    vector_parameters = ("weight_peephole",)
 
     mode = "LSTM"
     layer_is_faster = True

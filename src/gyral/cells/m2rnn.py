@@ -59,6 +59,7 @@ class M2RNNCell(ConvolvedCell):
 
     fused_operator = m2rnn
     no_decay_parameters = ("A_log", "bias_dt")
+    vector_parameters = ("D",)
 
     class State(NamedTuple):
         """S (B, H, K, V), and the last inputs of the convolution (B, kernel_size − 1, C), the latest last."""

@@ -79,6 +79,7 @@ class Mamba3Cell(DeclaredCell):
 
     fused_operator = delta_scan
     no_decay_parameters = ("bias_dt",)
+    vector_parameters = ("offset_b", "offset_c", "mimo_x", "mimo_z", "mimo_o")
 
     class State(NamedTuple):
         """S (B, H, S, V), B_t (B, H, R, S), u_t (B, H, R, V) and φ_t (B, H, pairs), in [0, 2π)."""

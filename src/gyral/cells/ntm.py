@@ -69,6 +69,8 @@ class NTMCell(SlotMemoryCell):
         torch.Size([50, 8, 72])
     """
 
+    vector_parameters = ("initial_weights",)
+
     class State(NamedTuple):
         """State of the controller, and the memory. C is the number of slots.
 

@@ -78,6 +78,7 @@ class RWKV7Cell(LinearAttentionCell):
 
     head_size = 64
     no_decay_parameters = ("bias_w",)
+    vector_parameters = ("mix", "r_k")
 
     decay_rank: PositiveInt = derived(default=None)
     rate_rank: PositiveInt = derived(default=None)

@@ -131,7 +131,7 @@ class AverageAttention(nn.Module):
     """
 
     class State(NamedTuple):
-        """The sum (B, X) of the earlier inputs, and their number (B, 1)."""
+        """The sum (B, X) of the earlier inputs, and their number (B, 1), in float32 at least."""
 
         total: Tensor
         number: Tensor
@@ -145,16 +145,19 @@ class AverageAttention(nn.Module):
 
     def init_state(self, batch_size: int) -> tuple[State]:
         """Return the state before the first step."""
-        zeros = self.contract.bias.new_zeros(batch_size, self.output_size)
+        # in bfloat16 a sum would end to grow: 256 + 1 is 256
+        wide = torch.promote_types(self.contract.bias.dtype, torch.float32)
+        zeros = self.contract.bias.new_zeros(batch_size, self.output_size, dtype=wide)
         return (self.State(zeros, zeros[:, :1]),)
 
     def forward(self, inputs: Tensor, state: tuple[State] | None = None) -> tuple[Tensor, tuple[State]]:
         """Return the outputs (T, B, X) for inputs (T, B, X), and the state after the last step."""
         total, count = self.init_state(inputs.shape[1])[0] if state is None else state[0]
-        totals = total + inputs.cumsum(dim=0)
-        steps = torch.arange(1, len(inputs) + 1, device=inputs.device, dtype=inputs.dtype)
+        totals = total + inputs.cumsum(dim=0, dtype=total.dtype)
+        steps = torch.arange(1, len(inputs) + 1, device=inputs.device, dtype=total.dtype)
         counts = count + steps.view(-1, 1, 1)
-        return self._combine(inputs, totals / counts), (self.State(totals[-1], counts[-1]),)
+        averages = (totals / counts).to(inputs.dtype)
+        return self._combine(inputs, averages), (self.State(totals[-1], counts[-1]),)
 
     def centered(self, inputs: Tensor, lengths: Tensor) -> Tensor:
         """Return the outputs (T, B, X) with averages over whole sequences, zero beyond the lengths (B,)."""

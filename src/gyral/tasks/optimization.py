@@ -23,7 +23,8 @@ class GroupedOptimizer:
 
     Args:
         make: Makes an optimizer from parameters or groups of parameters.
-        decay: Which parameters have weight decay: "all", or "matrices", which leaves out vectors, biases and dynamics.
+        decay: Which parameters have weight decay: "all", or "matrices", which leaves out vectors, biases, dynamics and
+            the gains and biases in `vector_parameters` of a cell.
         dynamics_lr: Learning rate of the dynamics relative to that of the other parameters.
 
     Raises:
@@ -40,8 +41,10 @@ class GroupedOptimizer:
         groups: dict[tuple[bool, bool], list[nn.Parameter]] = {(True, False): []}  # by decay and learning rate
         for path, parameter in model.named_parameters():
             owner, _, name = path.rpartition(".")
-            is_dynamic = name in getattr(model.get_submodule(owner), "no_decay_parameters", ())
-            is_matrix = parameter.dim() > 1 and not is_dynamic and not name.startswith("bias")
+            module = model.get_submodule(owner)
+            is_dynamic = name in getattr(module, "no_decay_parameters", ())
+            is_vector = name.startswith("bias") or name in getattr(module, "vector_parameters", ())
+            is_matrix = parameter.dim() > 1 and not is_dynamic and not is_vector
             decays = self.decay == "all" or is_matrix
             groups.setdefault((decays, is_dynamic and self.dynamics_lr != 1), []).append(parameter)
         if len(groups) == 1:
