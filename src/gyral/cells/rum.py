@@ -135,7 +135,7 @@ class RUMCell(RegularizedCell, SubCellMixin):
         hidden = self.zeros(batch_size, self.hidden_size)
         if self.lambd == 0:
             return HiddenState(hidden)
-        identity = torch.eye(self.hidden_size, dtype=hidden.dtype, device=hidden.device)
+        identity = torch.eye(self.hidden_size, dtype=self.state_dtype, device=hidden.device)
         return AssociativeState(hidden, identity.expand(batch_size, -1, -1).clone())
 
     def project(self, inputs: Tensor) -> Projected:

@@ -55,12 +55,12 @@ def associate(
     else:
         rotated = rotation.apply(plane, hidden)
     if memory is not None:
-        # outside autocast: the memory is the product of all rotations so far, whose rounding errors add up
+        # outside autocast and float32 at least: the memory is a product of all rotations, whose rounding errors add up
         with outside_autocast(memory.device):
             p, u, q, r = (vector.to(memory.dtype) for vector in rotation.factors(plane))
             columns = memory @ torch.stack((rotated.to(memory.dtype), p, q), dim=-1)
             memory = torch.baddbmm(memory, columns[..., 1:], torch.stack((u, r), dim=-2))
-        rotated = columns[..., 0]
+        rotated = columns[..., 0].to(hidden.dtype)
     return embedded.vector + rotated, memory, plane.cosine
 
 
