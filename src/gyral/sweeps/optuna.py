@@ -30,7 +30,7 @@ from gyral.core.extras import import_extra
 from gyral.core.files import csv_line, to_json, write_atomically
 from gyral.core.locks import lock_file
 from gyral.core.measures import Measure, percent, printed
-from gyral.runs.directory import resolve
+from gyral.runs.directory import check_links, resolve
 from gyral.runs.measures import read_measures
 from gyral.runs.trial import PRUNED, instantiate_optuna, open_storage, quiet_optuna, trial_of
 from gyral.sweeps import cma_states, larger_space
@@ -110,6 +110,7 @@ class Tune(BaseSweeper):
 
     def study_of_directory(self, directory: Path) -> str:
         """Return the name of the study of the search in a directory, which may have been moved since it began."""
+        check_links(directory, "hydra.sweep.dir")
         if read_id(directory) is None:
             return str(directory)
         with storage_errors(self.storage):
