@@ -108,7 +108,7 @@ template <class Real, class Activation> struct Scan {
     const Arguments& given;
     const Index size = given.size, heads = given.heads, width = given.width;
     const Index row_width = padded<Real>(width), matrix = width * row_width;
-    const Index record_size = VECTORS_OF_RECORD * row_width + LANES<Real>;
+    const Index record_size = VECTORS_OF_RECORD * row_width + padded<Real>(SCALARS);
 
     Real* at(void* base, Index place, Index count) const {
         return base ? static_cast<Real*>(base) + place * count : nullptr;
