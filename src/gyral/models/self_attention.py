@@ -145,7 +145,7 @@ class AverageAttention(nn.Module):
 
     def init_state(self, batch_size: int) -> tuple[State]:
         """Return the state before the first step."""
-        # in bfloat16 a sum would end to grow: 256 + 1 is 256
+        # in bfloat16 a sum of ones would stop growing: 256 + 1 is 256
         wide = torch.promote_types(self.contract.bias.dtype, torch.float32)
         zeros = self.contract.bias.new_zeros(batch_size, self.output_size, dtype=wide)
         return (self.State(zeros, zeros[:, :1]),)

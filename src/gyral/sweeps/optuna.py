@@ -115,7 +115,8 @@ class Tune(BaseSweeper):
             return str(directory)
         with storage_errors(self.storage):
             quiet_optuna()
-            return study_of(directory, open_storage(self.url)) or str(directory)
+            found = study_of(directory, open_storage(self.url)) or str(directory)
+        return found.removesuffix(larger_space.COPY)  # of a search that was killed while its study was replaced
 
     def sweep(self, arguments: list[str]) -> float:
         """Run the missing trials; return the best value.
