@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator
 from functools import cache
+from math import nan
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from gyral.reports.frame import Frame, read_frames
 from gyral.reports.statistics import mean_text
 from gyral.runs.names import describe_option
 from gyral.runs.records import read
-from gyral.runs.run_record import RunRecord
+from gyral.runs.run_record import RunRecord, select
 
 ROOT = Path(__file__).parents[1]
 SHOWN = re.compile(r"<!-- gyral report sweep=results/records/(\S+)")
@@ -29,7 +30,9 @@ class Measured(NamedTuple):
         settings: the settings in which the runs differ from the table's.
         text: mean ± standard deviation over the seeds, or how many of them solve the task.
         mean: the mean.
+        validation: the mean of the monitored metric, negative if a smaller one is better.
         is_best: whether no other row of the table has a better mean in this column, to the digits that are printed.
+            Where columns are learning rates, a row has the mean at the one that is the best in validation.
     """
 
     experiment: str
@@ -37,7 +40,8 @@ class Measured(NamedTuple):
     settings: str
     text: str
     mean: float
-    is_best: bool
+    validation: float
+    is_best: bool = False
 
     @property
     def place(self) -> str:
@@ -78,13 +82,17 @@ def all_measured() -> list[Measured]:
         sweep, own = frame.sweep, list(_of_frame(frame, frame.sweep))
         for one in own:
             alike = [other for other in own if other.settings == one.settings]
-            if not (sweep.column or "").startswith("optimizer."):  # whose best value counts
+            if (sweep.column or "").startswith("optimizer."):
+                by_row = {other.experiment: other for other in sorted(alike, key=lambda other: other.validation)}
+                alike = [*by_row.values()]
+            else:
                 alike = [other for other in alike if other.column == one.column]
             same = [other.mean for other in alike]
             best = max(same) if sweep.main.higher_is_better else min(same)
             digits = sweep.main.digits
             is_alone = len({other.experiment for other in alike}) == 1
-            found.append(one._replace(is_best=not is_alone and round(one.mean, digits) == round(best, digits)))
+            is_best = one in alike and not is_alone and round(one.mean, digits) == round(best, digits)
+            found.append(one._replace(is_best=is_best))
     return found
 
 
@@ -105,7 +113,14 @@ def _of_frame(frame: Frame, sweep: Sweep) -> Iterator[Measured]:
             text = mean_text(values, sweep.main.digits)
             if sweep.layout == "solved":
                 text = f"{sweep.solved_count(values)} of {ended} seeds"
-            yield Measured(row.experiment, title, settings, text, fmean(values), False)
+            scored = [record for record, value in runs if value is not None]
+            yield Measured(row.experiment, title, settings, text, fmean(values), validation(scored))
+
+
+def validation(runs: list[RunRecord]) -> float:
+    """Return the mean of the monitored metric of runs, negative if a smaller one is better, nan without one."""
+    sign = -1 if select(runs[0].config, "task.mode") == "min" else 1
+    return sign * fmean(run.metrics.get("monitor", nan) for run in runs)
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 
 import measured
 from yaml import safe_load
@@ -10,7 +9,7 @@ from yaml import safe_load
 from gyral.reports.catalogue import load
 from gyral.reports.rows import rows_of
 from gyral.reports.statistics import mean_text
-from gyral.runs.run_record import RunRecord, select
+from gyral.runs.run_record import RunRecord
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,14 +24,8 @@ def best_runs(table: str) -> dict[str, list[RunRecord]]:
             if record.results:
                 by_rate.setdefault(sweep.column_of(record), []).append(record)
         if by_rate and not row.setting:
-            found[row.experiment] = max(by_rate.values(), key=_validation)
+            found[row.experiment] = max(by_rate.values(), key=measured.validation)
     return found
-
-
-def _validation(runs: list[RunRecord]) -> float:
-    """Return the mean of the monitored metric, negative if a smaller one is better."""
-    sign = -1 if select(runs[0].config, "task.mode") == "min" else 1
-    return sign * fmean(run.metrics["monitor"] for run in runs)
 
 
 @cache

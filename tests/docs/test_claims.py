@@ -1,6 +1,7 @@
 """Claims of papers and their verdicts."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +33,23 @@ ENTRY = {
 
 
 def claim(*values: list[float], bound: float | None = None, higher: bool = True) -> Any:
-    rows = ("a", "b")[: len(values)]
-    return page.Claim("A sentence.", "a paper", "gyral train", ACCURACY, rows, values, bound, higher)
+    return page.Claim("A sentence.", "a paper", "gyral train", ACCURACY, [[own] for own in values], bound, higher)
 
 
 @pytest.mark.parametrize(
     ("values", "bound", "higher", "verdict"),
     [
-        (([3.0, 4.0, 5.0], [1.0, 2.0]), None, True, HELD),
-        (([3.0, 4.0, 5.0], [1.0, 2.0]), None, False, REFUTED),
+        (([4.0, 5.0, 6.0], [1.0, 2.0]), None, True, HELD),
+        (([4.0, 5.0, 6.0], [1.0, 2.0]), None, False, REFUTED),
         (([1.0, 5.0], [2.0, 4.0]), None, True, UNDECIDED),
+        (([3.0, 3.2], [2.0, 2.4]), None, True, UNDECIDED),  # no value in common, but with two seeds p = 0.08
         (([3.0], [1.0, 2.0]), None, True, UNDECIDED),  # one seed
         (([99.999, 99.999], [99.995, 99.996]), None, True, UNDECIDED),  # printed as 100.0 and 100.0
         (([], [1.0, 2.0]), None, True, UNTESTED),
-        (([99.0, 99.5],), 99.0, True, HELD),
-        (([98.0, 98.5],), 99.0, True, REFUTED),
+        (([99.4, 99.5],), 99.0, True, UNDECIDED),  # p = 0.07
+        (([99.4, 99.5, 99.6],), 99.0, True, HELD),
+        (([98.0, 98.0],), 98.0, True, HELD),
+        (([98.0, 98.1],), 99.0, True, REFUTED),
         (([12.0, 13.0],), 20.0, False, HELD),
         (([],), 20.0, False, UNTESTED),
     ],
@@ -61,8 +64,8 @@ def test_verdicts(values: tuple[list[float], ...], bound: float | None, higher: 
         (([99.0] * 5, [50.0] * 5), None, True, HELD),  # p = 0.004
         (([99.0] * 5, [50.0] * 5), None, False, REFUTED),
         (([50.0] * 5, [99.0] * 5), None, False, HELD),
-        (([99.0] * 3, [50.0] * 3), None, True, HELD),  # p = 0.05
-        (([99.0] * 3 + [0.0], [50.0] * 4), None, True, UNDECIDED),  # p = 0.07
+        (([99.0] * 4 + [0.0], [50.0] * 5), None, True, HELD),  # p = 0.024
+        (([99.0] * 3, [50.0] * 3), None, True, UNDECIDED),  # p = 0.05
         (([99.0] * 4 + [0.0],), 0.8, True, HELD),
         (([99.0] * 3 + [0.0] * 2,), 0.8, True, REFUTED),
         (([0.0] * 5,), 0.0, False, HELD),
@@ -70,22 +73,37 @@ def test_verdicts(values: tuple[list[float], ...], bound: float | None, higher: 
     ],
 )
 def test_verdicts_of_counts(values: tuple[list[float], ...], bound: float | None, higher: bool, verdict: str) -> None:
-    rows = ("a", "b")[: len(values)]
-    one = page.Claim("A.", "a paper", "gyral train", ACCURACY, rows, values, bound, higher, solved=99)
+    one = replace(claim(*values, bound=bound, higher=higher), solved=99)
     assert one.verdict == verdict
     assert f"**{verdict}**" in page.claims_table([one])
-    lacking = page.Claim("A.", "a paper", "gyral train", ACCURACY, rows, values, bound, higher, solved=99, seeds=6)
+    lacking = replace(one, seeds=6)
     assert lacking.verdict == (UNDECIDED if all(values) else UNTESTED)
 
 
-def test_the_interval_equals_that_of_normal_means_for_large_samples() -> None:
+def test_each_of_several_rows_is_compared_with_each() -> None:
+    solves, fails, half = [99.0] * 5, [0.0] * 5, [99.0] * 3 + [0.0] * 2
+    for values, verdict, counts in (
+        ([[solves, solves], [fails, fails]], HELD, "| 10 of 10 | 0 of 10 | p = 0.004 |"),
+        ([[fails, fails], [solves, solves]], REFUTED, "| 0 of 10 | 10 of 10 | p = 0.004 |"),
+        ([[solves, solves], [fails, solves]], UNDECIDED, "| 10 of 10 | 0 of 5, 5 of 5 | p = 1 |"),
+        ([[solves, half], [fails, fails]], UNDECIDED, "| 5 of 5, 3 of 5 | 0 of 10 | p = 0.083 |"),
+    ):
+        one = replace(claim(), values=values, solved=99)
+        assert one.verdict == verdict
+        assert counts in page.claims_table([one])
+    reached = replace(claim(bound=0.8), values=[[solves, half]], solved=99)
+    assert reached.verdict == REFUTED  # 8 of 10, but one row has 3 of 5
+
+
+def test_intervals_contain_the_difference_of_95_percent_of_samples() -> None:
     generator = np.random.default_rng(1)
-    first, second = generator.normal(5, 2, 400), generator.normal(3, 1, 300)
-    low, high = page.bootstrap_interval((first.tolist(), second.tolist()), 0)
-    center = first.mean() - second.mean()
-    width = 1.96 * np.sqrt(first.var() / 400 + second.var() / 300)
-    assert low == pytest.approx(center - width, abs=0.02)
-    assert high == pytest.approx(center + width, abs=0.02)
+    for sizes, deviations in (((3, 3), (1, 1)), ((2, 5), (1, 1)), ((5, 5), (1, 4)), ((3,), (2,))):
+        found = 0
+        for _ in range(1000):
+            samples = [generator.normal(7, std, size).tolist() for size, std in zip(sizes, deviations, strict=True)]
+            low, high = page.welch_interval(samples, 7.0)
+            found += low <= 0 <= high
+        assert 930 <= found <= 990
 
 
 def test_numbers_equal_those_of_the_runs(tmp_path: Path) -> None:
@@ -95,11 +113,10 @@ def test_numbers_equal_those_of_the_runs(tmp_path: Path) -> None:
         write_run(tmp_path, f"{TABLE1}/gru", "optimizer.lr=0.1", seed=seed, accuracy=0.1)
     (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([{**ENTRY, "options": ["task.length=30"]}]))
     [read] = page.read_claims(tmp_path / "claims.yaml", records.read(tmp_path)[0])
-    assert read.values == ([50.0, 60.0], [30.0, 30.0])
-    assert read.verdict == HELD
+    assert read.values == [[[50.0, 60.0]], [[30.0, 30.0]]]
     table = page.claims_table([read])
-    assert table.startswith("1 claim: 1 held.")
-    assert "| 55.0 ± 7.1 (n = 2) | 30.0 ± 0.0 (n = 2) | +20.0 to +30.0 | **held** |" in table.replace(
+    assert table.startswith("1 claim: 1 undecided.")
+    assert "| 55.0 ± 7.1 (n = 2) | 30.0 ± 0.0 (n = 2) | -38.5 to +88.5 | **undecided** |" in table.replace(
         "\N{NO-BREAK SPACE}", " "
     )
 
@@ -111,8 +128,8 @@ def test_a_run_that_diverged_has_not_solved_its_task(tmp_path: Path) -> None:
     write_run(tmp_path, f"{TABLE1}/lstm", seed=1, accuracy=0.3)
     (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([{**ENTRY, "solved": 50}, ENTRY]))
     counted, compared = page.read_claims(tmp_path / "claims.yaml", records.read(tmp_path)[0])
-    assert counted.counts == [(1, 2), (0, 1)]
-    assert compared.values == ([50.0], [30.0])
+    assert counted.counts == [[(1, 2)], [(0, 1)]]
+    assert compared.values == [[[50.0]], [[30.0]]]
 
 
 def test_the_mean_is_over_what_all_rows_have(tmp_path: Path) -> None:
@@ -123,13 +140,13 @@ def test_the_mean_is_over_what_all_rows_have(tmp_path: Path) -> None:
     del entry["against"]
     (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([entry]))
     [read] = page.read_claims(tmp_path / "claims.yaml", records.read(tmp_path)[0])
-    assert read.values == ([pytest.approx(30.0)],)
+    assert read.values == [[[pytest.approx(30.0)]]]
     write_answers(tmp_path, "lstm", 1, 0.1)
     write_answers(tmp_path, "lstm", 3, 0.2)  # which GRU lacks
     entry = {**ENTRY, "rows": "rum_paper/table2/gru", "against": "rum_paper/table2/lstm", "mean_over": "task.qa"}
     (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([entry]))
     [read] = page.read_claims(tmp_path / "claims.yaml", records.read(tmp_path)[0])
-    assert read.values == ([pytest.approx(20.0), pytest.approx(90.0)], [pytest.approx(10.0)])
+    assert read.values == [[[pytest.approx(20.0), pytest.approx(90.0)]], [[pytest.approx(10.0)]]]
     assert read.averaged == 1
 
 
@@ -142,7 +159,7 @@ def test_the_seeds_of_several_rows_are_counted_if_there_are_all(tmp_path: Path) 
         for seed in (1, 2):
             write_run(tmp_path, rows[count - 1], seed=seed, accuracy=0.5)
         [read] = page.read_claims(tmp_path / "claims.yaml", records.read(tmp_path)[0])
-        assert read.counts == [(0, 2 * count)]
+        assert read.counts == [[(0, 2), (0, 2 * (count - 1))]]
         assert read.verdict == verdict
 
 
@@ -155,7 +172,7 @@ def test_a_claim_can_be_about_a_probe(tmp_path: Path) -> None:
             path.with_name(path.name.replace(SUFFIX, ".treebank.json")).write_text(json.dumps({"numbers": numbers}))
     (tmp_path / "claims.yaml").write_text(OmegaConf.to_yaml([{**ENTRY, "probe": "treebank", "measure": "layer 2/f1"}]))
     [read] = page.read_claims(tmp_path / "claims.yaml", records.read(tmp_path / "records")[0])
-    assert read.values == ([41.0, 42.0], [46.0, 47.0])
+    assert read.values == [[[41.0, 42.0]], [[46.0, 47.0]]]
     assert read.verdict == REFUTED
     assert "treebank, layer 2/f1" in page.claims_table([read])
 

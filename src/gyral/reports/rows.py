@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
 from gyral.config.roles import IN_FOLDERS, settings_of
@@ -127,20 +128,32 @@ def _row(sweep: Sweep, experiment: str, setting: tuple[str, ...], records: list[
 
 
 def counted_runs(sweep: Sweep, records: Sequence[RunRecord]) -> list[RunRecord]:
-    """Return the runs of a row that numbers have: of several values of a chosen option, those with the best."""
+    """Return the runs of a row that numbers have: of several values of a chosen option, those with the best.
+
+    Of the values that runs have, it is the best in validation of the trials or, where no trial has ended, of the runs.
+    """
 
     def place(record: RunRecord) -> tuple[str, ...]:
         return (sweep.column_of(record), *(str(select(record.config, key)) for key in sweep.chosen))
 
+    def cost(record: RunRecord) -> float:
+        score = record.metrics.get("monitor", math.nan)
+        if not math.isfinite(score):
+            return math.inf
+        return -score if select(record.config, "task.mode") == "max" else score
+
     runs = [record for record in records if record.seed != sweep.chosen_by]
     places = {*map(place, runs)}
-    best: dict[str, tuple[float, tuple[str, ...]]] = {}  # by column, of the values that runs have
-    for trial in records:
-        score, (column, *_) = trial.metrics.get("monitor", math.nan), place(trial)
-        if trial.seed == sweep.chosen_by and math.isfinite(score) and place(trial) in places:
-            cost = -score if select(trial.config, "task.mode") == "max" else score
-            best[column] = min(best.get(column, (math.inf, ())), (cost, place(trial)))
-    return [record for record in runs if place(record) == best.get(sweep.column_of(record), (0, place(record)))[1]]
+    trials = [record for record in records if record.seed == sweep.chosen_by and place(record) in places]
+    trials = [trial for trial in trials if math.isfinite(cost(trial))]
+    tried = {*map(sweep.column_of, trials)}
+    costs: dict[tuple[str, ...], list[float]] = {}
+    for record in (*trials, *(run for run in runs if sweep.column_of(run) not in tried)):
+        costs.setdefault(place(record), []).append(cost(record))
+    best: dict[str, tuple[str, ...]] = {}  # by column
+    for own in sorted(costs, key=lambda own: fmean(costs[own])):
+        best.setdefault(own[0], own)
+    return [record for record in runs if place(record) == best[sweep.column_of(record)]]
 
 
 def by_budget(records: Iterable[RunRecord]) -> list[list[RunRecord]]:

@@ -28,7 +28,7 @@ def body_of(text: str) -> str:
 
 def hostile(section: Section) -> Section:
     """Return a section with a table whose texts have characters that LaTeX interprets or does not have."""
-    entries = (Entry("1,234.5°* ± 0.1", best=True), Entry("-0.5", missing=("seed 2 FAILED",)), Entry(HOSTILE))
+    entries = (Entry("1,234.5°*‡ ± 0.1", best=True), Entry("-0.5?", missing=("seed 2 FAILED",)), Entry(HOSTILE))
     columns = [Column(head, [entry] * 2) for head, entry in zip((HOSTILE, "[1]", "*"), entries, strict=True)]
     columns[-1] = replace(columns[-1], is_prose=True)
     table = Table(HOSTILE, [HOSTILE, "[0] starts an argument"], columns, caption=HOSTILE)
@@ -39,7 +39,7 @@ def test_tables_are_short_and_have_labels_and_the_best_numbers_in_bold(sections:
     text = latex.render(sections, ["a line"], "outputs/my sweep")
     body = body_of(text)
     assert r"    GRU & $21.5 \pm 2.1$ & $21.5$ & – & $17.6$ & $12{,}030$ & 14k \\" in body
-    assert r"    LSTM & $25.0$\rlap{$^{\dagger}$} & $25.6$ &" in body
+    assert r"    LSTM & $25.0$\rlap{$^{\S}$} & $25.6$ &" in body
     assert r"RUM $\lambda = 1$, $\eta$ none" in body
     assert "not in the paper" not in body  # rows without any number
     assert "finding" not in body
@@ -56,7 +56,7 @@ def test_tables_are_short_and_have_labels_and_the_best_numbers_in_bold(sections:
 def test_entries_and_names_are_typeset(sections: list[Section]) -> None:
     lines = body_of(latex.render([hostile(sections[0])], [], "x")).splitlines()
     [first, second] = [line for line in lines if r"\mathbf" in line]
-    assert r"$\mathbf{1{,}234.5} \pm 0.1$\rlap{$^{\circ*}$} & $-0.5$\rlap{$^{\dagger}$}" in first
+    assert r"$\mathbf{1{,}234.5} \pm 0.1$\rlap{$^{\circ*\ddagger}$} & $-0.5$\rlap{$^{?\S}$}" in first
     assert r"{[}{*}{]} \textbackslash{}x \$y\_\{z\}\textasciicircum{}2\$ \#1 \& 5 \% " in first
     assert r"\textless{}a\textbar{}b\textgreater{} $\lambda = 0.5$, $\eta$$''$ 漢 — é" in first
     assert second.startswith("    {[}0{]} starts an argument & ")

@@ -9,7 +9,7 @@ from gyral.reports import catalogue
 from gyral.reports.frame import Frame
 from gyral.reports.measures import with_measures
 from gyral.reports.plots.solved import shade_of
-from gyral.reports.rows import rows_of
+from gyral.reports.rows import counted_runs, rows_of
 from gyral.reports.statistics import exact_interval
 from gyral.reports.tables.layouts import tables_of
 from gyral.runs.run_record import Curve, Log, RunRecord
@@ -98,3 +98,22 @@ def test_runs_beside(tmp_path: Path) -> None:
     assert {"GRU", "dtriv"} <= {line.split()[0] for line in beside.out.splitlines() if line.strip()}
     wrong = invoke(*given, f"beside={tmp_path}/none", entry="report")
     assert wrong.error.endswith("must be a directory that contains runs or records")
+
+
+@pytest.mark.parametrize(
+    ("trials", "counted"),
+    [
+        ({0.01: 1.5, 0.03: 1.6}, 0.01),
+        ({0.03: 1.6}, 0.03),  # the trial of the other value has not ended
+        ({}, 0.01),
+        ({0.003: 1.0}, 0.01),  # of a value that no run has
+    ],
+)
+def test_runs_of_one_learning_rate_count(trials: dict[float, float], counted: float) -> None:
+    def of(lr: float, seed: int, score: float) -> RunRecord:
+        config = {"seed": seed, "optimizer": {"lr": lr}, "task": {"mode": "min"}}
+        return RunRecord(f"{lr}-{seed}", config, {}, {"monitor": score})
+
+    runs = [of(lr, seed, lr) for lr in (0.03, 0.01) for seed in (1, 2)]
+    found = counted_runs(catalogue.load("language_small"), [*runs, *(of(lr, 0, s) for lr, s in trials.items())])
+    assert [record.config["optimizer"]["lr"] for record in found] == [counted] * 2

@@ -132,4 +132,6 @@ def test_the_best_row_is_marked_if_it_beats_the_references(results: dict[str, fl
 
     marked = mark_best([entry(40.0, "40.0"), entry(30.0, "30.0")], higher_is_better=True)
     assert [each.best for each in marked] == [is_best, False]
+    printed = mark_best([entry(40.0, "40.0‡ ± 0.1"), entry(39.99, "40.0"), entry(39.9, "39.9")], higher_is_better=True)
+    assert [each.best for each in printed] == [is_best, is_best, False], "marks are not compared"
     assert not mark_best([entry(40.0, "40.0")], higher_is_better=True)[0].best, "a single row"

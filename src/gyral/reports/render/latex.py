@@ -8,6 +8,8 @@ from typing import Any
 from unicodedata import east_asian_width
 
 from gyral.reports.render.text import labelled_runs, one_line, run_line
+from gyral.reports.rows import UNVERIFIED
+from gyral.reports.tables.cells import TRANSCRIBED
 from gyral.reports.tables.columns import without_details
 from gyral.reports.tables.sections import Section
 from gyral.reports.tables.table import SHARED, Entry, Table
@@ -24,6 +26,8 @@ ESCAPES = {  # characters with a meaning in LaTeX, or without a glyph in its sta
     "|": r"\textbar{}",
     "\N{NO-BREAK SPACE}": "~",
     "†": r"$^\dagger$",
+    "‡": r"$^\ddagger$",
+    "§": r"$^\S$",
     "−": "$-$",
     "°": r"$^\circ$",
     "′": "$'$",
@@ -42,7 +46,9 @@ ESCAPES = {  # characters with a meaning in LaTeX, or without a glyph in its sta
 }  # fmt: skip
 PRINTED = "–—‘’“”…"  # that LaTeX prints, besides Latin letters with accents
 GREEK_OPTION = re.compile(r"\$(\\[a-z]+)\$ = (-?[\d.]+)(?![\w.])")  # "$\lambda$ = 1"
-NUMBER = re.compile(r"(-?[\d,]+(?:\.\d+)?)([°*]*)(?: ± ([\d.]+|nan|inf))?")
+MARKS = {"°": r"\circ", "*": "*", "†": r"\dagger", "‡": r"\ddagger", "?": "?"}
+LACKING = "§"  # the mark of a number some runs of which are missing
+NUMBER = re.compile(rf"(-?[\d,]+(?:\.\d+)?)([{''.join(MARKS)}]*)(?: ± ([\d.]+|nan|inf))?")
 NUMBERED = re.compile(r"(?:Table|Figure) \d+: ")  # LaTeX numbers tables itself
 ENVIRONMENTS = {None: "table", "column": "table", "page": "table*"}
 WIDTHS = {None: 345, "column": 240, "page": 490}  # in pt, of the text of an article, and in two columns
@@ -138,10 +144,11 @@ def _caption(table: Table, section: Section) -> str:
     if any(entry.best for entry in entries):
         parts.append("Best in bold")
     if any(_lacks_runs(entry) for entry in entries):
-        parts.append("†\N{NO-BREAK SPACE}Some runs are missing")
-    for remark in remarks_of(section.records):
-        if any(remark.mark in entry.text for entry in entries):
-            parts.append(f"{remark.mark}\N{NO-BREAK SPACE}{remark.footnote[:1].upper()}{remark.footnote[1:]}")
+        parts.append(f"{LACKING}\N{NO-BREAK SPACE}Some runs are missing")
+    meanings = [(remark.mark, remark.footnote) for remark in remarks_of(section.records)]
+    for mark, meaning in (*meanings, TRANSCRIBED, (UNVERIFIED, "published values that nobody has compared")):
+        if any(number and mark in number[2] for number in (NUMBER.fullmatch(_text(entry)) for entry in entries)):
+            parts.append(f"{mark}\N{NO-BREAK SPACE}{meaning[:1].upper()}{meaning[1:]}")
     # long words, such as overrides, may break after an underscore
     return _escape("".join(f"{part}. " for part in parts).rstrip()).replace(r"\_", r"\_\allowbreak ")
 
@@ -192,7 +199,7 @@ def _entry(entry: Entry, is_prose: bool) -> str:
     text = _text(entry)
     number = NUMBER.fullmatch(text)
     mean, marks, deviation = number.groups() if number else (_escape(text), "", None)
-    raised = "".join({"°": r"\circ", "*": "*"}[mark] for mark in marks) + (r"\dagger" if _lacks_runs(entry) else "")
+    raised = "".join(MARKS[mark] for mark in marks) + (r"\S" if _lacks_runs(entry) else "")
     raised = f"\\rlap{{$^{{{raised}}}$}}" if raised else ""  # without a width, so that numbers stay aligned
     if number is None:
         shown = f"\\textbf{{{mean}}}" if entry.best else mean

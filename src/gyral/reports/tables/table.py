@@ -1,6 +1,7 @@
 """Tables: their columns, entries and captions. An entry refers to the runs that its number summarizes."""
 
 import math
+import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -11,6 +12,7 @@ from gyral.runs.run_record import RunRecord
 MEAN_OVER = "mean ± standard deviation over"  # the start of a caption
 CHECKPOINTS = "at the checkpoints with the best validation score"
 Columns = Iterable[tuple[Any, ...]]
+MARKS = re.compile(r"[^\w.,]+$")
 SHARED = "; all with "  # before the overrides of all rows in a caption
 
 
@@ -233,11 +235,16 @@ def mark_best(entries: Sequence[Entry], higher_is_better: bool) -> list[Entry]:
         return list(entries)
     best = max(finite) if higher_is_better else min(finite)
     first = [entries[index] for index, mean in means.items() if mean == best]
-    printed = {entry.text.partition(" ")[0] for entry in first if _beats_references(entry)}
+    printed = {_number(entry) for entry in first if _beats_references(entry)}
     return [
-        replace(entry, best=entry.text.partition(" ")[0] in printed) if index in means else entry
+        replace(entry, best=_number(entry) in printed) if index in means else entry
         for index, entry in enumerate(entries)
     ]
+
+
+def _number(entry: Entry) -> str:
+    """Return the mean of an entry as it is printed, without marks."""
+    return MARKS.sub("", entry.text.partition(" ")[0])
 
 
 def _beats_references(entry: Entry) -> bool:

@@ -24,6 +24,7 @@ def test_the_threshold_is_the_best_one_between_different_scores() -> None:
     assert best_threshold(SCORES[order], LABELS[order], "f1") == f1
     assert best_threshold(SCORES, ~LABELS, "accuracy") < -3, "all are true or all are false"
     assert best_threshold(torch.zeros(4), torch.tensor([True, False, True, False]), "f1") < 0
+    assert best_threshold(SCORES, torch.arange(6) == 3, "accuracy") > 0, "5 of 6 are right if none is true"
 
 
 def test_the_measures_of_hypernyms() -> None:

@@ -116,7 +116,7 @@ class HypernymMetrics(ProbabilityMetrics):
 
 
 def best_threshold(scores: Tensor, labels: Tensor, criterion: str) -> Tensor:
-    """Return the threshold with the highest F1 or accuracy, which is the middle between two scores.
+    """Return the threshold with the highest F1 or accuracy: the middle between two scores, or one beyond all of them.
 
     Args:
         scores: (n,).
@@ -126,12 +126,14 @@ def best_threshold(scores: Tensor, labels: Tensor, criterion: str) -> Tensor:
     ordered, order = scores.sort(descending=True)
     hits, count = labels[order].cumsum(0), torch.arange(1, len(scores) + 1, device=scores.device)
     if criterion == "f1":
-        values = 2 * hits / (count + labels.sum())
+        values, of_none = 2 * hits / (count + labels.sum()), 0.0
     else:
-        values = (hits + (~labels).sum() - (count - hits)) / len(scores)
+        negatives = (~labels).sum()
+        values, of_none = (hits + negatives - (count - hits)) / len(scores), negatives / len(scores)
     lower = torch.cat((ordered[1:], ordered[-1:] - 1))
-    best = values.masked_fill(ordered == lower, -1).argmax()  # equal scores are on the same side
-    return (ordered[best] + lower[best]) / 2
+    values = values.masked_fill(ordered == lower, -1)  # equal scores are on the same side
+    best = values.argmax()
+    return (ordered[best] + lower[best]) / 2 if values[best] >= of_none else ordered[0] + 1
 
 
 class HypernymTask(ConceptTask[HypernymData]):
