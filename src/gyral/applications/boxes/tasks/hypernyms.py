@@ -128,7 +128,7 @@ def best_threshold(scores: Tensor, labels: Tensor, criterion: str) -> Tensor:
     if criterion == "f1":
         values, of_none = 2 * hits / (count + labels.sum()), 0.0
     else:
-        negatives = (~labels).sum()
+        negatives = int((~labels).sum())
         values, of_none = (hits + negatives - (count - hits)) / len(scores), negatives / len(scores)
     lower = torch.cat((ordered[1:], ordered[-1:] - 1))
     values = values.masked_fill(ordered == lower, -1)  # equal scores are on the same side
