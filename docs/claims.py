@@ -312,10 +312,14 @@ def _counted(counts: Sequence[tuple[int, int]]) -> str:
     """Return the solved seeds of experiments, together if each has the same."""
     if len({*counts}) == 1:
         counts = [(sum(solved for solved, _ in counts), sum(seeds for _, seeds in counts))]
-    return ", ".join(f"{solved} of {seeds}" if seeds else "no run" for solved, seeds in counts)
+    return ", ".join(_unbroken(f"{solved} of {seeds}") if seeds else "no run" for solved, seeds in counts)
 
 
 def _summary(measure: Measure, values: list[float]) -> str:
     if not values:
         return "no run"
-    return f"{mean_text(values, measure.digits)} (n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{len(values)})"
+    return f"{_unbroken(mean_text(values, measure.digits))} {_unbroken(f'(n = {len(values)})')}"
+
+
+def _unbroken(text: str) -> str:
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
