@@ -39,8 +39,12 @@ def test_a_report_of_record_files_equals_that_of_the_runs(tmp_path: Path) -> Non
 
 
 def test_a_record_has_results_curves_and_origin(tmp_path: Path) -> None:
-    run = records.read_run(write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25))
+    directory = write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25)
+    started = json.loads((directory / "provenance.json").read_text())
+    (directory / "provenance.json").write_text(json.dumps({**started, "resumed_with": ["0123456789ab"]}))
+    run = records.read_run(directory)
     record = read_record(write_record(run, tmp_path / "records"))
+    assert record.provenance.code == run.provenance.code == f"{started['git_commit'][:10]} then 0123456789"
     assert (record.results, record.steps, record.seed) == (run.results, run.steps, run.seed)
     assert record.curves["train/loss"].steps == run.curves["train/loss"].steps
     assert record.curves["train/loss"].values == pytest.approx(run.curves["train/loss"].values, rel=1e-4)

@@ -459,9 +459,12 @@ def test_a_run_resumes_with_the_defaults_that_it_began_with(
     stopped: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(GRUCell.__defaults__, "zoneout", 0.5)  # as a later version might have it
+    before = json.loads((stopped / "provenance.json").read_text())
+    monkeypatch.setattr("gyral.runs.provenance.git_commit", lambda: "0123")
     outcome = invoke(f"resume={stopped}")
     assert outcome.status == 0, outcome.err
     assert_same_run(whole, stopped)
+    assert json.loads((stopped / "provenance.json").read_text()) == {**before, "resumed_with": ["0123"]}
 
 
 def test_the_same_command_resumes_with_another_logger_or_data_directory(

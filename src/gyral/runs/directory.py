@@ -56,6 +56,7 @@ class Run:
         is_longer: whether the files of the run say that it has fewer steps.
         is_saved: whether its configuration is read from its directory, where somebody else may have written it.
         given: the options of the configuration that the command gives nevertheless: the places of data that have moved.
+        commits: the commits of the shorter run that a new one continues.
     """
 
     directory: Path
@@ -66,6 +67,7 @@ class Run:
     is_longer: bool = False
     is_saved: bool = False
     given: tuple[str, ...] = ()
+    commits: tuple[str, ...] = ()
 
     @property
     def identity(self) -> str:

@@ -44,7 +44,15 @@ from gyral.runs.directory import (
     with_data_at,
 )
 from gyral.runs.measures import write_measures
-from gyral.runs.provenance import OVERRIDES, git_commit, read_overrides, read_provenance, write_provenance
+from gyral.runs.provenance import (
+    OVERRIDES,
+    add_commit,
+    commits_of,
+    git_commit,
+    read_overrides,
+    read_provenance,
+    write_provenance,
+)
 from gyral.runs.saved_files import write_config, write_yaml
 
 log = logging.getLogger(__name__)
@@ -126,9 +134,9 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
 
 
 def other_commit(directory: Path) -> str:
-    """Return a remark that a run was started with another commit than that of the code, or an empty text."""
-    saved, current = read_provenance(directory).get("git_commit"), git_commit()
-    return "" if saved == current else f" (started with commit {saved}, now {current})"
+    """Return a remark that a run was trained with another commit than that of the code, or an empty text."""
+    saved, current = commits_of(directory)[-1:], git_commit()
+    return "" if saved == [current] else f" (until now with commit {saved[0] if saved else None}, now {current})"
 
 
 @contextmanager
@@ -161,8 +169,10 @@ def _write_start(
     if run.is_new:
         write_yaml(run.directory / OVERRIDES, HydraConfig.get().overrides.task)
         values = make_paths_absolute(plain_values(run.config))
-        write_provenance(run.directory, sweep_name(), digests(values) if data is None else data)
+        write_provenance(run.directory, sweep_name(), digests(values) if data is None else data, run.commits)
         write_config(run.directory / CONFIG, values)
+    if run.checkpoint is not None:
+        add_commit(run.directory)
 
 
 def _write_failure(directory: Path) -> None:

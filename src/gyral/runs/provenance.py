@@ -6,6 +6,7 @@ import os
 import platform
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,6 +38,7 @@ class Origin:
     started: str | None = None
     command: list[str] | str | None = None
     git_commit: str | None = None
+    resumed_with: list[str] | None = None
     changed: bool | None = None
     host: str | None = None
     processor: str | None = None
@@ -47,14 +49,21 @@ class Origin:
     data: dict[str, str] | None = None
 
 
-def write_provenance(directory: Path, sweep: str | None = None, data: dict[str, str] | None = None) -> None:
+def write_provenance(
+    directory: Path,
+    sweep: str | None = None,
+    data: dict[str, str] | None = None,
+    commits: Sequence[str | None] = (),
+) -> None:
     """Write provenance.json and, if the code has uncommitted changes, git.diff to a run directory.
 
     Args:
         directory: the run directory.
         sweep: name of the sweep that the run is a job of.
         data: digests of the data of the run, see `gyral.runs.data_files`.
+        commits: the commits of the shorter run that the run continues.
     """
+    first, *others = commits or [git_commit()]
     started = datetime.now(UTC).isoformat(timespec="seconds")
     location = f"{socket.gethostname()}:{directory.resolve()}"
     provenance = {
@@ -62,7 +71,8 @@ def write_provenance(directory: Path, sweep: str | None = None, data: dict[str, 
         "sweep": sweep,
         "started": started,
         "command": [sys.executable, *(sys.argv if sweep is None else map(undefer_option, sys.argv))],
-        "git_commit": git_commit(),
+        "git_commit": first,
+        "resumed_with": others,
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "processor": processor(),
@@ -95,10 +105,33 @@ def read_provenance(directory: Path) -> dict[str, Any]:
     return dict(vars(read_json(directory / PROVENANCE, Origin)))
 
 
+def commits_of(directory: Path) -> list[str]:
+    """Return the commits of the code that has trained a run, in order.
+
+    Raises:
+        UserError: provenance.json does not exist or is damaged.
+    """
+    provenance = read_provenance(directory)
+    return [*filter(None, (provenance["git_commit"], *(provenance["resumed_with"] or ())))]
+
+
+def add_commit(directory: Path) -> None:
+    """Add the commit of the code to the provenance of a run that resumes, unless it is the last there.
+
+    Raises:
+        UserError: provenance.json does not exist or is damaged.
+    """
+    commit = git_commit()
+    if commit is not None and commits_of(directory)[-1:] != [commit]:
+        provenance = read_json(directory / PROVENANCE, dict[str, Any])
+        provenance["resumed_with"] = [*(provenance.get("resumed_with") or ()), commit]
+        write_atomically(directory / PROVENANCE, to_json(provenance, 2) + "\n")
+
+
 def origin_of(directory: Path) -> dict[str, Any]:
     """Return the facts that lead from a dashboard back to a run: its directory, id, command, commit and overrides."""
     provenance = read_provenance(directory)
-    kept = {name: provenance.get(name) for name in ("id", "started", "command", "git_commit", "host")}
+    kept = {name: provenance.get(name) for name in ("id", "started", "command", "git_commit", "resumed_with", "host")}
     overrides = read_overrides(directory)
     return {**kept, "directory": str(directory), "overrides": overrides, "changed": (directory / DIFF).is_file()}
 

@@ -88,6 +88,7 @@ def write_record(record: RunRecord, folder: Path) -> Path:
         **to_plain(_logged(record.measures, record), _logged(record.remarks, record)),
         "provenance": {
             "git_commit": record.provenance.commit,
+            **({"resumed_with": resumed} if (resumed := record.provenance.resumed_with) else {}),
             "changed": record.provenance.changed,
             "started": record.provenance.started,
             "command": typed([*program("train"), *overrides]),
@@ -122,6 +123,7 @@ def read_record(path: Path) -> RunRecord:
         read_log=lambda: Log(content.curves, content.baseline),
         provenance=Provenance(
             commit=origin.git_commit or "",
+            resumed_with=tuple(origin.resumed_with or ()),
             changed=bool(origin.changed),
             command=origin.command if isinstance(origin.command, str) else "",
             started=origin.started or "",

@@ -71,6 +71,7 @@ class Provenance:
 
     Attributes:
         commit: git commit of the code.
+        resumed_with: the commits of the code that continued the run.
         changed: whether the code had uncommitted changes.
         command: the command line.
         identity: the run's id in Weights & Biases.
@@ -79,6 +80,7 @@ class Provenance:
     """
 
     commit: str = ""
+    resumed_with: tuple[str, ...] = ()
     changed: bool = False
     command: str = ""
     identity: str = ""
@@ -94,12 +96,14 @@ class Provenance:
         command = [undefer_option(word) for word in command]
         texts = {name: str(recorded.get(name) or "") for name in ("started", "host")}
         commit, identity = str(recorded.get("git_commit") or ""), str(recorded.get("id") or "")
-        return cls(commit=commit, changed=changed, command=typed(command), identity=identity, **texts)
+        others = tuple(recorded.get("resumed_with") or ())
+        return cls(commit, others, changed=changed, command=typed(command), identity=identity, **texts)
 
     @property
     def code(self) -> str:
-        """The abbreviated commit, with a mark if there were uncommitted changes."""
-        return (self.commit[:10] or "no commit") + (" + uncommitted changes" if self.changed else "")
+        """The abbreviated commits, with a mark if there were uncommitted changes."""
+        commits = " then ".join(commit[:10] or "no commit" for commit in (self.commit, *self.resumed_with))
+        return commits + (" + uncommitted changes" if self.changed else "")
 
 
 @dataclass(frozen=True, repr=False)

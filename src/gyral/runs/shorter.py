@@ -25,7 +25,7 @@ from gyral.runs.directory import (
     read_saved_run,
 )
 from gyral.runs.opening import as_saved, difference_of, lengthened, other_commit
-from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE
+from gyral.runs.provenance import DIFF, OVERRIDES, PROVENANCE, commits_of
 from gyral.runs.summary import relative_path
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,8 @@ def find_shorter(run: Run) -> tuple[Run, Run] | None:
         except UserError:  # it cannot be continued
             continue
         if is_shorter and difference_of(shorter, config, **{BUDGET: steps}) is None:
-            longer = replace(run, config=config, checkpoint=run.directory / LAST_CHECKPOINT)
+            commits = tuple(commits_of(directory))
+            longer = replace(run, config=config, checkpoint=run.directory / LAST_CHECKPOINT, commits=commits)
             found[shorter.config.trainer.max_steps] = shorter, longer
     return found[max(found)] if found else None
 
