@@ -8,7 +8,8 @@
 Pages take no time from these records, which other programs that run meanwhile make longer; see benchmarks/steps.py.
 
 An entry of the file has a table, its rows and columns (by default all of them), further options of `gyral train`, and
-the hours of one core for an item, a row in a column. An item is done if each of its runs has a record.
+the hours of one core for an item, a row in a column. An item is done if each of its runs has a record, which `since`
+makes younger than a date: one from before a change of the cell or the task does not count.
 """
 
 import os
@@ -44,6 +45,7 @@ class Item(NamedTuple):
     row: str
     options: dict[str, str]
     hours: float
+    since: str = ""
 
     @property
     def words(self) -> list[str]:
@@ -59,7 +61,8 @@ class Item(NamedTuple):
         """Whether each run has a record."""
         axes = load(self.sweep).axes | {key: value.split(",") for key, value in self.options.items()}
         runs = product(*([f"{key}={value}" for value in values] for key, values in axes.items() if key != "experiment"))
-        return all(any(all(map(record.has, run)) for record in records(self.row)) for run in runs)
+        known = [record for record in records(self.row) if record.provenance.started >= self.since]
+        return all(any(all(map(record.has, run)) for record in known) for run in runs)
 
 
 def items() -> Iterator[Item]:
@@ -71,7 +74,8 @@ def items() -> Iterator[Item]:
         rows = [prefix + row for row in entry["rows"]] if "rows" in entry else sweep.axes["experiment"]
         columns = [prefix + name for name in entry["columns"]] if "columns" in entry else sweep.axes.get(COLUMN, [])
         for row, column in product(rows, [{COLUMN: column} for column in columns] or [{}]):
-            item = Item(entry["title"], sweep.name, row, column | options, entry["hours"])
+            since = str(entry.get("since", ""))
+            item = Item(entry["title"], sweep.name, row, column | options, entry["hours"], since)
             if (words := tuple(item.words)) not in found:
                 found.add(words)
                 yield item

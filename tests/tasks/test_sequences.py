@@ -22,6 +22,7 @@ from gyral.tasks.class_metrics import MOST_CLASSES, WeightedClassification
 from gyral.tasks.metrics import Determination
 from gyral.tasks.objective import Classification, Regression
 from gyral.tasks.rendering import align, describe_value
+from gyral.tasks.sequences import SequencesData
 from gyral.training import build
 from tests.helpers.running import build_task, compose_config, invoke
 from tests.helpers.sequences import sequences_file
@@ -365,6 +366,15 @@ def test_rare_classes_are_measured_and_weighted(tmp_path: Path) -> None:
     drawn.data.trainer = SimpleNamespace(max_steps=40, accumulate_grad_batches=1)
     classes = torch.cat([each.targets for each in drawn.data.train_dataloader()]).bincount()
     assert 0.4 < (classes[1] / classes.sum()).item() < 0.6
+
+
+def test_a_sequence_without_a_class_is_not_drawn(tmp_path: Path) -> None:
+    labels = np.array(["", "a", "b", "b", "b"] * 8)
+    np.savez(tmp_path / "mine.npz", inputs=np.ones((40, 3)), targets=labels)
+    data = SequencesData(data=tmp_path / "mine.npz", sampling="balanced")
+    own = labels[data.sequences.splits["train"]]
+    of_none, of_a, of_b = (data.weights[own == label].sum() for label in ("", "a", "b"))
+    assert (of_none, of_a) == (0, pytest.approx(of_b))
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

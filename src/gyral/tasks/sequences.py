@@ -103,7 +103,7 @@ class SequencesData(ExampleData, SequencesFile):
                 raise OptionError("sampling", self.sampling, "must be none: there is no class for each sequence")
             own = self.sequences.targets[self.sequences.splits["train"]]
             weights = balanced_weights(self.sequences.schema.counts)
-            self.weights = np.where(own == IGNORED, 0, weights[own])
+            self.weights = np.where(own == IGNORED, 0, weights[np.where(own == IGNORED, 0, own)])
         self.preprocessing = self._create_preprocessing()
         if self.schema is None:
             log.info("%s", describe(self.sequences, self.batch_size))

@@ -52,6 +52,39 @@ def test_a_decimal_comma_is_refused(tmp_path: Path) -> None:
         load(path, targets="label")
 
 
+def test_whole_numbers_of_which_one_is_missing_are_not_read_as_measurements_unasked(tmp_path: Path) -> None:
+    path = write(tmp_path, ["label,x_0,x_1", *(f"{'' if row == 3 else row % 2},0.5,{row}.5" for row in range(N))])
+    with pytest.raises(OptionError, match=r"can be classes or measurements; set task\.objective=classification or"):
+        load(path, inputs="x", targets="label", missing="mask")
+    found = load(path, inputs="x", targets="label", missing="mask", objective="classification")
+    assert (found.classes, (found.targets == IGNORED).sum()) == (2, 1)
+
+
+def test_missing_real_targets_are_in_no_statistic(tmp_path: Path) -> None:
+    lines = [f"{'' if row % 3 else row / 4},0.5,{row}.5,{PARTS[row]}" for row in range(N)]
+    path = write(tmp_path, ["y,x_0,x_1,split", *lines])
+    found = load(path, inputs="x", targets="y", missing="mask")
+    assert found.targets_of("train").tolist() == [[0.0], [0.75]]
+    lines = [line if "test" not in line else line[line.index(",") :] for line in lines]
+    path = write(tmp_path, ["y,x_0,x_1,split", *lines])
+    with pytest.raises(OptionError, match="no row of the split test has a target"):
+        load(path, inputs="x", targets="y", missing="mask")
+
+
+@pytest.mark.parametrize("offset", [1.7e9, 1_700_000_000_000])
+@pytest.mark.parametrize("column", ["x", "y"])
+def test_numbers_that_float32_cannot_tell_apart_are_refused(tmp_path: Path, column: str, offset: float) -> None:
+    def load_with(added: float) -> Sequences:
+        values = np.arange(2.0 * N).reshape(N, 2) / 8
+        arrays = {"x": values + added * (column == "x"), "y": values[:, :1] + added * (column == "y")}
+        np.savez(tmp_path / "mine.npz", **arrays)
+        return load(tmp_path / "mine.npz", inputs="x", targets="y", standardize=True, objective="regression")
+
+    with pytest.raises(OptionError, match=f"array {column}: float32 has multiples of"):
+        load_with(offset)
+    assert load_with(100).inputs.shape == (2 * N, 1)
+
+
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "npz"])
 @pytest.mark.parametrize("vectors", [False, True])
 def test_missing_values_of_every_kind_of_file(tmp_path: Path, form: str, vectors: bool) -> None:

@@ -85,7 +85,7 @@ class Program(NamedTuple):
         text: the program.
         value: the integer that it prints.
         kind: its kind, a key of `KINDS`.
-        digits: number of digits of its longest operand.
+        digits: number of digits of its longest operand, besides the small one.
     """
 
     text: str
@@ -116,7 +116,7 @@ def _program(row: list[int], kinds: Sequence[str]) -> Program:
     templates, value = KINDS[kinds[kind]]
     template = templates[form % len(templates)]
     parts = Parts(a, b, c, d, small, "+-"[sign], "<>"[order], VARIABLES[variable])
-    used = [size for size, name in zip(digits, Parts._fields, strict=False) if f"{{{name}}}" in template]
+    used = [size for size, name in zip(digits[:-1], Parts._fields, strict=False) if f"{{{name}}}" in template]
     return Program(template.format(**parts._asdict()), value(parts), kinds[kind], max(used))
 
 

@@ -100,6 +100,7 @@ class SequencesFile(Options):
             missing=is_masked,
             real=self.standardize or self.time_gaps or is_masked,
             time_gaps=self.time_gaps,
+            precise=True,
         )
         answers = read_columns(found.file, "targets", self.targets, is_masked)
         if self.objective != "regression" and len(answers) == 1:

@@ -89,10 +89,10 @@ class Sequences:
         return mean, np.where(deviation > 1e-7 * np.abs(mean), deviation, 1.0)
 
     def targets_of(self, split: str) -> np.ndarray:
-        """Return all targets of a split one after another: classes (n,), or real values (n, Y)."""
+        """Return all targets of a split one after another: classes (n,), or real values (n, Y), of which none lacks."""
         rows = self.splits[split]
         targets = self.targets[self._steps(rows)] if self.per_step else self.targets[rows]
-        return targets if is_real(targets) else targets[targets != IGNORED]
+        return targets[~np.isnan(targets).any(axis=1) if is_real(targets) else targets != IGNORED]
 
     def _steps(self, rows: np.ndarray) -> np.ndarray:
         """Return the indices of all steps of some rows."""

@@ -51,6 +51,7 @@ def read_inputs(
     missing: bool,
     real: bool,
     time_gaps: bool,
+    precise: bool = False,
 ) -> Inputs:
     """Read the steps of all sequences.
 
@@ -59,6 +60,7 @@ def read_inputs(
         inputs, lengths, sequence, time, time_gaps: see `gyral.data.sequences.corpus.SequencesFile`.
         missing: whether inputs may be missing.
         real: whether integers are real values rather than tokens.
+        precise: whether numbers are refused that float32 cannot tell apart.
 
     Raises:
         OptionError: an option or a column cannot be used.
@@ -71,7 +73,7 @@ def read_inputs(
     given = read_optional(file, "lengths", lengths)
     if long is not None:
         given = given and long.once(given)
-    parser = Parser(file.path, missing=missing, real=real)
+    parser = Parser(file.path, missing=missing, real=real, precise=precise)
     values, available = parser.inputs(columns)
     kept = available if given is None else parser.lengths(given, available)
     is_kept = np.arange(available.sum()) < np.repeat(np.cumsum(available) - available + kept, available)

@@ -16,6 +16,8 @@ MAX_VOCABULARY = 1_000_000  # larger integers are measurements rather than token
 
 
 MOST_NUMBERS = 100  # classes that integers other than 0 to C − 1 are read as without being told
+LARGEST_ROUNDING = 1e-3  # of the standard deviation of numbers
+SAME = 1e-13  # of their size: numbers with a smaller standard deviation are equal but for the rounding of a sum
 OBJECTIVES = ("classification", "regression")
 
 
@@ -27,13 +29,23 @@ class Parser:
         objective: what the targets are for: "classification" or "regression"; None: as their type says.
         missing: whether inputs and real targets may be missing, which are NaN.
         real: whether integer inputs are real values rather than tokens.
+        precise: whether numbers are refused that float32, in which they are kept, cannot tell apart.
     """
 
-    def __init__(self, path: Path, objective: str | None = None, *, missing: bool = False, real: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        objective: str | None = None,
+        *,
+        missing: bool = False,
+        real: bool = False,
+        precise: bool = False,
+    ) -> None:
         self.path = path
         self.objective = objective
         self.missing = missing
         self.real = real
+        self.precise = precise
 
     def inputs(self, columns: list[Column]) -> tuple[np.ndarray, np.ndarray]:
         """Return the steps of all rows, tokens (S,), tokens (S, W) or real vectors (S, X), and the lengths (N,).
@@ -97,6 +109,8 @@ class Parser:
         """Check that the inputs of the steps that are kept, (S,) bool, are finite numbers or tokens."""
         for column in columns:
             self._check_finite(column, is_kept)
+            if self.real or len(columns) > 1 or is_real(column.values):
+                self._check_precision(column, is_kept)
         if len(columns) == 1 and not is_real(columns[0].values) and not self.real:
             column = columns[0]
             for wrong, reason in (
@@ -138,6 +152,8 @@ class Parser:
         counted = is_kept if per_step else np.ones(len(first.values), dtype=bool)
         for column in columns:
             self._check_finite(column, counted)
+            if is_real(values):
+                self._check_precision(column, counted)
         if not is_real(values):
             self._check_classes(first, counted)
         elif self.objective is None and values.shape[1] == 1 and _is_whole(values[counted] if per_step else values):
@@ -168,7 +184,7 @@ class Parser:
             return [replace(column, values=column.values.astype(np.float64)) for column in columns], []
         if self.objective == "classification" and "f" in kinds:
             missing = np.isnan(columns[0].values)
-            if len(columns) > 1 or not _is_whole(columns[0].values[~missing]):
+            if len(columns) > 1 or not _is_whole(columns[0].values):
                 raise self._error(
                     columns[0].place, "must have whole numbers or texts for task.objective=classification"
                 )
@@ -313,6 +329,21 @@ class Parser:
             wrong = np.isinf(values) if self.missing else ~np.isfinite(values)
             self._refuse_first(column, wrong, counted, "must be a finite number (float32)")
 
+    def _check_precision(self, column: Column, counted: np.ndarray) -> None:
+        """Check that rounding to float32 is small against the differences of the values, as it is not of timestamps."""
+        if not self.precise or column.values.dtype == np.float32:
+            return
+        for feature in column.values.reshape(len(column.values), -1).T:
+            exact = feature[counted].astype(np.float64)
+            exact = exact[~np.isnan(exact)]
+            if not exact.size:
+                continue
+            rounding, spread, size = (exact - _single_precision(exact)).std(), exact.std(), np.abs(exact).max()
+            if rounding > LARGEST_ROUNDING * spread and spread > SAME * size:
+                step = f"{np.spacing(np.float32(size)):g}"
+                reason = f"float32 has multiples of {step} at {size:g}, which is too coarse for these numbers"
+                raise self._error(column.place, f"{reason}; subtract a constant, such as the first one")
+
     def _check_classes(self, column: Column, counted: np.ndarray) -> None:
         """Check that the classes are 0 to C − 1 and all occur."""
         values = column.values
@@ -341,8 +372,9 @@ def _advice(text: str) -> str:
 
 
 def _is_whole(values: np.ndarray) -> bool:
-    """Return whether all numbers are finite and without a fraction."""
-    return bool((np.isfinite(values) & (values == np.trunc(values))).all())
+    """Return whether there are numbers, and all are finite and without a fraction, besides NaN for missing ones."""
+    present = values[~np.isnan(values)]
+    return bool(present.size and (np.isfinite(present) & (present == np.trunc(present))).all())
 
 
 def is_real(values: np.ndarray) -> bool:
