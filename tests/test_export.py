@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gyral import export
@@ -41,6 +42,15 @@ def test_a_run_is_exported_and_its_inputs_and_outputs_are_printed(
         "  output next_state_0_hidden float32 rows 8",
         "  output next_state_0_cell float32 rows 8",
     ]
+
+
+def test_several_tokens_at_a_step_are_refused(tmp_path: Path) -> None:
+    tokens = np.arange(120).reshape(20, 2, 3) % 5
+    np.savez(tmp_path / "mine.npz", inputs=tokens, targets=np.arange(20) % 2)
+    words = ("task=sequences", f"task.data={tmp_path}/mine.npz", "model=gru", "trainer.max_steps=1", "threads=1")
+    run = train(tmp_path / "run", *words)
+    error = invoke(f"run={run}", f"{tmp_path}/model.onnx", "step=true", entry="export").error
+    assert error == f"run={run}: a step of its inputs has several tokens; only steps of one can be exported"
 
 
 def test_bad_input_is_one_line(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

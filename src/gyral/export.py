@@ -54,6 +54,8 @@ def export(config: DictConfig) -> None:
             SequencesTask.model_inputs,
         ):
             raise deployment.ExportError(f"{type(task).__name__} has further inputs, such as edges, which no file has")
+        if isinstance(task, SequencesTask) and task.data.sequences.schema.step_tokens is not None:
+            raise deployment.ExportError("a step of its inputs has several tokens; only steps of one can be exported")
         deployed = deployment.deploy(task.model, getattr(task, "preprocessing", None), step, starts)
         write = deployment.write_onnx if path.suffix == ".onnx" else deployment.write_package
         write(deployed, path)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import gyral
 from gyral.models import deployment
-from gyral.models.attention import Attention, LastStep
+from gyral.models.attention import Attention, LastStep, RotationalAttention
 from gyral.models.preprocessing import Preprocessing
 from gyral.models.sequence import SequenceModel
 from tests.docs.test_docs import blocks_of
@@ -92,6 +92,27 @@ def test_what_cannot_run_step_by_step_is_refused(model: nn.Module, reason: str) 
     assert re.fullmatch(reason, str(raised.value))
 
 
+@pytest.mark.parametrize("readout", [LastStep, Attention, RotationalAttention])
+def test_a_program_with_a_prediction_for_a_sequence_has_any_number_of_rows_and_steps(readout: Any) -> None:
+    model = make(tokens=True, readout=readout)
+    program = deployment.trace(deployment.deploy(model)).module()
+    inputs, lengths = torch.randint(7, (2 * B, 2 * T)), torch.arange(T, T + 2 * B)
+    torch.testing.assert_close(program(inputs, lengths), model(inputs, lengths=lengths)[0])
+
+
+class TwoRows(LastStep):
+    def forward(self, outputs: Tensor, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return super().forward(outputs, inputs, lengths) * len(outputs[0].tolist())
+
+
+def test_a_program_with_a_fixed_number_of_rows_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    deployed = deployment.deploy(make(tokens=True, readout=TwoRows))
+    with pytest.raises(deployment.ExportError, match=r"^ONNX does not support this model: .*rows"):
+        deployment.write_onnx(deployed, tmp_path / "model.onnx")
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "step", "replaced"),
@@ -140,7 +161,7 @@ def test_metadata_have_one_number_of_equal_ones_and_else_all_of_an_initial_state
 
 @pytest.mark.slow
 def test_what_onnx_lacks_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(deployment.ExportError, match=r"^ONNX does not support this model: EURNNCell is complex"):
+    with pytest.raises(deployment.ExportError, match=r"^ONNX does not support this model: it has complex numbers$"):
         deployment.write_onnx(deployment.deploy(make(gyral.EURNNCell), step=True), tmp_path / "model.onnx")
     assert not [*tmp_path.iterdir()]
 

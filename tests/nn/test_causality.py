@@ -91,3 +91,17 @@ def test_of_the_parallel_form_in_plain_torch(name: str, monkeypatch: pytest.Monk
     """It runs where there are no kernels, and is the fused path of many layers there."""
     monkeypatch.setattr(Operator, "unsupported_reason", lambda *arguments: "not in this test")
     check(name, "fused")
+
+
+def test_second_derivatives_are_numbers_at_steps_of_zeros_in_the_padding_and_at_starts() -> None:
+    lengths, starts = torch.tensor([3, 6, 1]), torch.arange(18).view(6, 3) % 4 == 0
+    inputs = torch.randn(6, 3, X, dtype=torch.float64)
+    inputs[::4] = 0
+    for name, made in LAYERS.items():
+        layer = made.make(X, N, dtype=torch.float64)
+        weights = [*layer.parameters()]
+        outputs, _ = layer(inputs, lengths=lengths, starts=starts)
+        first = torch.autograd.grad(outputs.sin().sum(), weights, create_graph=True, materialize_grads=True)
+        loss = torch.stack([gradient.square().sum() for gradient in first]).sum()
+        second = torch.autograd.grad(loss, weights, materialize_grads=True)
+        assert all(gradient.isfinite().all() for gradient in (*first, *second)), name

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from gyral.ops.rotation import rotate
+from gyral.ops.sequences import last_step
 
 
 class ReadoutFactory(Protocol):
@@ -66,8 +67,8 @@ class Attention(nn.Module):
     def weights(self, outputs: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Return p (T, B): zero at a sequence's last step and beyond."""
         products = torch.einsum("bh,tbh->tb", last_of(outputs, lengths), outputs)
-        steps = torch.arange(len(outputs), device=outputs.device).unsqueeze(1)
-        before = steps < (len(outputs) if lengths is None else lengths.to(outputs.device)) - 1
+        steps = torch.arange(outputs.shape[0], device=outputs.device).unsqueeze(1)
+        before = steps < (outputs.shape[0] if lengths is None else lengths.to(outputs.device)) - 1
         # With −∞, a column without earlier steps would be NaN.
         lowest = torch.finfo(products.dtype).min
         return products.masked_fill(~before, lowest).softmax(dim=0) * before
@@ -98,7 +99,4 @@ class RotationalAttention(Attention):
 
 def last_of(sequence: Tensor, lengths: Tensor | None) -> Tensor:
     """Return the last step (B, …) of each sequence of (T, B, …)."""
-    if lengths is None:
-        return sequence[-1]
-    lengths = lengths.to(sequence.device)
-    return sequence[lengths - 1, torch.arange(len(lengths), device=sequence.device)]
+    return last_step(sequence, None if lengths is None else lengths.to(sequence.device))

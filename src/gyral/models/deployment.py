@@ -189,9 +189,11 @@ def write_onnx(deployed: Deployed, path: Path) -> None:
         ExportError: ONNX has no operator for a part of the model.
     """
     with _reasons("ONNX"):
+        traced = trace(deployed)  # given a module, torch.onnx would fix sizes that cannot be free, and say nothing
+        if any(_is_complex(node.meta.get("val")) for node in traced.graph.nodes):
+            raise ExportError("it has complex numbers")
         program = torch.onnx.export(
-            deployed.module,
-            deployed.examples(),
+            traced,
             input_names=[value.name for value in deployed.inputs],
             output_names=[value.name for value in deployed.outputs],
             dynamic_shapes=(deployed.shapes(),),
@@ -207,6 +209,10 @@ def write_onnx(deployed: Deployed, path: Path) -> None:
         initial = {value.name: value.initial_numbers() for value in deployed.inputs if value.initial is not None}
         program.model.metadata_props.update(initial)
         replace_when_written(path, lambda temporary: program.save(str(temporary)))
+
+
+def _is_complex(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_complex()
 
 
 def write_package(deployed: Deployed, path: Path) -> None:

@@ -162,6 +162,8 @@ class RecurrentBase(ChoosesBackends, HasStates):
             lengths = arguments.check_lengths(lengths, steps, batch_size, device)
         if starts is not None:
             starts = arguments.check_starts(starts, steps, batch_size, device, self.batch_first)
+            if lengths is not None:  # beyond them, derivatives of a start at a step of zeros may not be numbers
+                starts = starts & (torch.arange(steps, device=device).unsqueeze(1) < lengths)
         states = self._initial_states(batch_size) if state is None else self.split_state(state, batch_size)
         if self.batch_first:
             inputs = tree_map_only(Tensor, lambda leaf: leaf.transpose(0, 1), inputs)

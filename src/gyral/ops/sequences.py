@@ -60,6 +60,7 @@ def last_step(sequence: Tensor, lengths: Tensor | None) -> Tensor:
     """Return the values (B, …) of a sequence (T, B, …) at the last step of each row, given the lengths (B,)."""
     if lengths is None:
         return sequence[-1]
+    # not len(), which would fix the number of rows of an exported program
     return sequence[lengths - 1, torch.arange(lengths.shape[0], device=sequence.device)]
 
 

@@ -158,7 +158,8 @@ def complex_modrelu(vectors: Tensor, bias: Tensor) -> Tensor:
     A z so small that 1/|z|² would overflow is returned unchanged.
     """
     parts = vectors.unflatten(-1, (2, -1))
-    size = torch.linalg.vector_norm(parts, dim=-2, keepdim=True)
-    is_normal = size > torch.finfo(size.dtype).tiny ** 0.4
-    scale = torch.relu(1 + bias / torch.where(is_normal, size, torch.inf))
+    is_normal = torch.linalg.vector_norm(parts.detach(), dim=-2, keepdim=True) > torch.finfo(parts.dtype).tiny ** 0.4
+    # the second derivative of a norm at 0 is not a number
+    size = torch.linalg.vector_norm(parts.masked_fill(~is_normal, 1), dim=-2, keepdim=True)
+    scale = torch.relu(1 + bias / size.masked_fill(~is_normal, torch.inf))
     return (parts * scale).flatten(-2)

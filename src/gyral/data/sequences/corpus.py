@@ -147,6 +147,7 @@ class SequencesFile(Options):
             counts=(),
             target_size=values.shape[1] if is_real(values) else None,
             longest=int(found.lengths.max()),
+            step_tokens=found.inputs.shape[1] if tokens and found.inputs.ndim > 1 else None,
         )
         read = Sequences(
             name=path.name,

@@ -26,6 +26,7 @@ class Schema:
         counts: how often each class is a target in the training split; empty for real targets.
         target_size: number of real values of a target; None for classes.
         longest: number of steps of the longest sequence.
+        step_tokens: W, the most tokens of a step; None: a step has one, or real values.
     """
 
     inputs: tuple[str, ...]
@@ -42,6 +43,7 @@ class Schema:
     counts: tuple[int, ...]
     target_size: int | None
     longest: int
+    step_tokens: int | None = None
 
     @property
     def is_real(self) -> bool:
@@ -65,13 +67,14 @@ class Schema:
             **dict.fromkeys(("lengths", "sequence", "time"), _is_text_or_none),
             "missing": MISSING.__contains__,
             **dict.fromkeys(("time_gaps", "per_step"), lambda value: isinstance(value, bool)),
-            **dict.fromkeys(("vocabulary_size", "input_size", "target_size"), _is_size_or_none),
+            **dict.fromkeys(("vocabulary_size", "input_size", "target_size", "step_tokens"), _is_size_or_none),
             "labels": _are_texts,
             "counts": _are_counts,
             "longest": lambda value: value is not None and _is_size_or_none(value),
         }
         if not isinstance(saved, Mapping):
             raise FormError("schema: must be a dictionary")
+        saved = {"step_tokens": None, **saved}  # which older runs lack
         for name, fits in kinds.items():
             if name not in saved or not fits(saved[name]):
                 raise FormError(f"schema.{name}: is absent or has another type than a run writes")

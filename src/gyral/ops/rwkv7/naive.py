@@ -63,6 +63,13 @@ def rwkv7(
     return zero_beyond(read(found, r, written, v, gate, r_k, gain, bias), lengths), memory
 
 
+def normalized(vectors: Tensor) -> Tensor:
+    """Return x / max(|x|, ε) for vectors x (…, V), with ε = 1e-12; second derivatives are finite at 0, too."""
+    is_zero = (vectors == 0).all(dim=-1, keepdim=True)
+    size = torch.linalg.vector_norm(vectors.masked_fill(is_zero, 1), dim=-1, keepdim=True)
+    return vectors / size.masked_fill(is_zero, 0).clamp(min=1e-12)
+
+
 def written_keys(k: Tensor, rate: Tensor, k_a: Tensor) -> Tensor:
     """Return k̄ (…, H V) for rates α."""
     return torch.lerp(k, k * rate, k_a)
@@ -75,7 +82,7 @@ def to_delta(
     decay = -math.exp(-0.5) * torch.sigmoid(w)
     parts = r, written, v, decay, rate, k * k_k
     r, written, v, decay, rate, erased = (part.unflatten(-1, heads) for part in parts)
-    unit = F.normalize(erased, dim=-1)
+    unit = normalized(erased)
     zeros = torch.zeros_like(unit)
     return Given(
         q=r,
