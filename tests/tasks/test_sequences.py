@@ -1,5 +1,6 @@
 """`task=sequences`: the task that follows from a file, its baseline, its log line, and its pictures."""
 
+import json
 import logging
 import math
 from pathlib import Path
@@ -24,7 +25,7 @@ from gyral.tasks.objective import Classification, Regression
 from gyral.tasks.rendering import align, describe_value
 from gyral.tasks.sequences import SequencesData
 from gyral.training import build
-from tests.helpers.running import build_task, compose_config, invoke
+from tests.helpers.running import build_task, compose_config, invoke, read_rows, train
 from tests.helpers.sequences import sequences_file
 
 RUN = ("model=goru",)  # of small_runs.py in tests/faults
@@ -366,6 +367,26 @@ def test_rare_classes_are_measured_and_weighted(tmp_path: Path) -> None:
     drawn.data.trainer = SimpleNamespace(max_steps=40, accumulate_grad_batches=1)
     classes = torch.cat([each.targets for each in drawn.data.train_dataloader()]).bincount()
     assert 0.4 < (classes[1] / classes.sum()).item() < 0.6
+
+
+def test_each_split_has_its_own_baseline_and_most_frequent_class(tmp_path: Path) -> None:
+    zeros = {"train": 30, "val": 18, "test": 5}  # of 40, 20 and 20
+    sizes = {"train": 40, "val": 20, "test": 20}
+    classes = [int(row >= zeros[split]) for split, count in sizes.items() for row in range(count)]
+    parts = [split for split, count in sizes.items() for _ in range(count)]
+    np.savez(tmp_path / "mine.npz", inputs=np.ones((80, 3)), targets=classes, split=parts)
+    words = ("task=sequences", f"task.data={tmp_path}/mine.npz", "model=gru", "trainer.max_steps=1", "threads=1")
+    run = train(tmp_path / "run", *words)
+    share = 31 / 42  # of class 0 in training, with one more of each
+    for split, count in sizes.items():
+        loss = -(zeros[split] * math.log(share) + (count - zeros[split]) * math.log(1 - share)) / count
+        outcome = invoke(f"run={run}", f"split={split}", f"save={tmp_path}/{split}.json", entry="evaluate")
+        assert outcome.status == 0, outcome.err
+        metrics = json.loads((tmp_path / f"{split}.json").read_text())["numbers"]
+        assert metrics[f"{split}/baseline"] == pytest.approx(loss)
+        assert metrics[f"{split}/majority"] == pytest.approx(zeros[split] / count)
+    [row] = [row for row in read_rows(run) if row["val/baseline"]]
+    assert float(row["val/majority"]) == pytest.approx(18 / 20)
 
 
 def test_a_sequence_without_a_class_is_not_drawn(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ class Task(Steps, ABC, Generic[Data]):
         data: the data module of the task. Its batches are structures of tensors whose first dimension is the rows.
         sizes: keyword arguments for `model`: the sizes that follow from the data.
         objective: the loss, predictions and metrics of the outputs.
-        baseline: loss of the best predictor that ignores the inputs or has no memory, in the unit of the loss.
+        baseline: loss of the best predictor that ignores the inputs or has no memory, in the unit of the loss; or a
+            function that returns it for a split, "train", "val" or "test".
         optimizer: makes an optimizer from parameters. None: the task cannot be trained.
         scheduler: makes a learning-rate schedule from the optimizer. None: the learning rate is constant.
             `gyral.tasks.optimization` says when the schedule steps.
@@ -106,7 +107,7 @@ class Task(Steps, ABC, Generic[Data]):
         *,
         sizes: dict[str, Any],
         objective: Objective,
-        baseline: float,
+        baseline: float | Callable[[str], float],
         optimizer: OptimizerFactory | None = None,
         scheduler: SchedulerFactory | None = None,
         monitor: str = "val/loss",
@@ -122,12 +123,22 @@ class Task(Steps, ABC, Generic[Data]):
         self.data.prefetch = check_integer("prefetch", prefetch, minimum=0)
         if prefetch and data.follows_training:
             raise OptionError("prefetch", prefetch, "must be 0: the batches of this task depend on its curriculum")
-        self.baseline = baseline
+        self._baseline = baseline
+        self._baselines: dict[str, float] = {}
+        self.baseline = self.baseline_of("test")
         self.model: Any = model(**sizes)
         self.metrics = self.objective.metrics(per_step=False) if metrics is None else metrics
         self.monitor = check_choice("monitor", monitor, [f"val/{name}" for name in self.metrics.names])
         self.mode = check_choice("mode", mode, ("min", "max"))
         self.optimization = Optimization(optimizer, scheduler)
+
+    def baseline_of(self, split: str) -> float:
+        """Return the baseline on a split: "train", "val" or "test"."""
+        if not callable(self._baseline):
+            return self._baseline
+        if split not in self._baselines:
+            self._baselines[split] = self._baseline(split)
+        return self._baselines[split]
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -238,7 +249,7 @@ class SequenceTask(Task[Data]):
     Args:
         model: makes the model from the sizes of the task.
         data: the data module of the task. Its batches have the fields of `gyral.data.batching.Batch`.
-        baseline: loss of the best predictor without memory, in the unit of the loss.
+        baseline: loss of the best predictor without memory, in the unit of the loss; or a function, as for `Task`.
         vocabulary_size: number of input tokens.
         input_size: X, size of real inputs.
         output_size: number of classes; the objective is `Classification(output_size)`.
@@ -267,7 +278,7 @@ class SequenceTask(Task[Data]):
         model: ModelFactory,
         data: Data,
         *,
-        baseline: float,
+        baseline: float | Callable[[str], float],
         vocabulary_size: int | None = None,
         input_size: int | None = None,
         output_size: int | None = None,

@@ -204,8 +204,8 @@ class ChomskyTask(DataTask[ChomskyData]):
             "max_writes": data.most_steps,
         }
 
-    def data_metrics(self) -> dict[str, float]:
-        return {**super().data_metrics(), "chance": self.data.chances["length_accuracy"][0]}
+    def data_metrics(self, split: str = "test") -> dict[str, float]:
+        return {**super().data_metrics(split), "chance": self.data.chances["length_accuracy"][0]}
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         answered = batch._replace(answers=batch.targets != IGNORED)

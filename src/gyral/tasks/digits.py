@@ -80,7 +80,7 @@ class DigitsTask(DataTask[DigitsData]):
 
     They use the 784 pixels of MNIST; this task uses the smaller images that scikit-learn contains. Each step is the
     brightness of a pixel in [0, 1], from left to right and from top to bottom, or in a fixed random order. The model
-    predicts the digit at the last step. The baseline is the loss on the test split of a predictor that knows only
+    predicts the digit at the last step. The baseline is the loss of a predictor that knows only
     the frequencies of the digits in the training split.
     """
 
@@ -88,12 +88,15 @@ class DigitsTask(DataTask[DigitsData]):
 
     @classmethod
     def arguments(cls, data: DigitsData) -> dict[str, Any]:
-        train, test = (data.rows(split)[:, PIXELS].numpy() for split in ("train", "test"))
+        def baseline(split: str) -> float:
+            train, found = (data.rows(each)[:, PIXELS].numpy() for each in ("train", split))
+            return frequency_loss(train, found, DIGITS)
+
         return {
             "input_size": 1,
             "output_size": DIGITS,
             "readout": LastStep,
-            "baseline": frequency_loss(train, test, DIGITS),
+            "baseline": baseline,
             "max_writes": PIXELS,
         }
 

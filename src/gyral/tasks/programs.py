@@ -145,11 +145,11 @@ class ProgramsTask(AnswerTask[ProgramData]):
         digits = "".join(self.outputs[each] for each in reversed(found[: found.index(self.end) if ended else None]))
         return digits if ended else f"…{digits}"
 
-    def data_metrics(self) -> dict[str, float]:
+    def data_metrics(self, split: str = "test") -> dict[str, float]:
         """Return the numbers of all tasks and, for a curriculum that grows, its current number of digits."""
         curriculum = self.data.in_training
         digits = {"curriculum_digits": float(curriculum.level)} if curriculum.grows else {}
-        return {**super().data_metrics(), **digits}
+        return {**super().data_metrics(split), **digits}
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         assert batch.write is not None

@@ -126,8 +126,8 @@ class RecallTask(DataTask[RecallData]):
         percentage("informed_guess", "guess among the digits shown", at_end=True, floor_of=ACCURACY.name),
     )
 
-    def data_metrics(self) -> dict[str, float]:
-        return {**super().data_metrics(), "informed_guess": informed_guess(self.data.pairs)}
+    def data_metrics(self, split: str = "test") -> dict[str, float]:
+        return {**super().data_metrics(split), "informed_guess": informed_guess(self.data.pairs)}
 
     @classmethod
     def arguments(cls, data: RecallData) -> dict[str, Any]:

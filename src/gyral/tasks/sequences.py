@@ -9,6 +9,7 @@ An example with real inputs and one class per sequence:
 import logging
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -146,12 +147,13 @@ class SequencesTask(DataTask[SequencesData]):
     def __init__(self, model: ModelFactory, **options: Any) -> None:
         super().__init__(model, **options)
         self.preprocessing = self.data.preprocessing
-        self.majority = _majority(self.data.sequences)
+        self.majority = {split: _majority(self.data.sequences, split) for split in SPLITS}
 
     @classmethod
     def arguments(cls, data: SequencesData) -> dict[str, Any]:
         sequences = data.sequences
-        predicted, baseline = _objective(sequences, data.class_weights)
+        weights = balanced_weights(sequences.schema.counts) if data.class_weights == "balanced" else None
+        predicted = _objective(sequences, weights)
         preprocessing = data.preprocessing
         return {
             "vocabulary_size": sequences.vocabulary_size,
@@ -159,7 +161,7 @@ class SequencesTask(DataTask[SequencesData]):
             "objective": predicted,
             "metrics": _metrics(sequences, predicted),
             "readout": None if sequences.per_step else LastStep,
-            "baseline": baseline,
+            "baseline": partial(_baseline, sequences, weights),
             "max_writes": sequences.schema.longest,
         }
 
@@ -177,9 +179,10 @@ class SequencesTask(DataTask[SequencesData]):
         """The names of the classes in the order of the outputs; empty for real targets."""
         return self.data.sequences.schema.labels
 
-    def data_metrics(self) -> dict[str, float]:
-        shares = {} if self.majority is None else {MAJORITY.name: self.majority}
-        return {**super().data_metrics(), **shares}
+    def data_metrics(self, split: str = "test") -> dict[str, float]:
+        share = self.majority[split]
+        shares = {} if share is None else {MAJORITY.name: share}
+        return {**super().data_metrics(split), **shares}
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         length = batch.inputs.shape[1] if batch.lengths is None else int(batch.lengths[row])
@@ -217,23 +220,29 @@ class SequencesTask(DataTask[SequencesData]):
                 raise UserError(f"{reason}; those of the checkpoint are {excerpt(trained)}")
 
 
-def _objective(sequences: Sequences, class_weights: str) -> tuple[Objective, float]:
-    """Return the objective and the baseline, which is not a number without data."""
-    train, test = sequences.targets_of("train"), sequences.targets_of("test")
-    has_data = len(train) > 0
+def _objective(sequences: Sequences, weights: np.ndarray | None) -> Objective:
+    """Return the objective, given the weights of the classes, or None."""
     if sequences.classes is None:
-        return Regression(sequences.target_size), constant_loss(train, test) if has_data else math.nan
-    weights = balanced_weights(sequences.schema.counts) if class_weights == "balanced" else None
-    objective = Classification(sequences.classes) if weights is None else WeightedClassification(weights)
-    return objective, frequency_loss(train, test, sequences.classes, weights) if has_data else math.nan
+        return Regression(sequences.target_size)
+    return Classification(sequences.classes) if weights is None else WeightedClassification(weights)
 
 
-def _majority(sequences: Sequences) -> float | None:
-    """Return the share in the test of the most frequent class of training; None for real targets."""
-    train, test = sequences.targets_of("train"), sequences.targets_of("test")
+def _baseline(sequences: Sequences, weights: np.ndarray | None, split: str) -> float:
+    """Return the loss on a split of what the targets of the training split tell; it is not a number without data."""
+    train, found = sequences.targets_of("train"), sequences.targets_of(split)
+    if not len(train):
+        return math.nan
+    if sequences.classes is None:
+        return constant_loss(train, found)
+    return frequency_loss(train, found, sequences.classes, weights)
+
+
+def _majority(sequences: Sequences, split: str) -> float | None:
+    """Return the share in a split of the most frequent class of training; None for real targets."""
     if sequences.classes is None:
         return None
-    return float((test == np.bincount(train).argmax()).mean()) if len(train) else math.nan
+    train, found = sequences.targets_of("train"), sequences.targets_of(split)
+    return float((found == np.bincount(train).argmax()).mean()) if len(train) else math.nan
 
 
 def _metrics(sequences: Sequences, objective: Objective) -> Metrics | None:

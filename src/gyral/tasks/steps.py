@@ -29,6 +29,7 @@ class Steps(LightningModule):
     Attributes:
         objective, metrics, monitor, baseline, remarks, lr, train_loss: as for `Task`.
         optimization: the optimizer and the learning-rate schedule.
+        tested: the split that a test evaluates.
     """
 
     objective: Objective
@@ -37,6 +38,7 @@ class Steps(LightningModule):
     baseline: float
     optimization: Optimization
     remarks: tuple[Remark, ...] = ()
+    tested = "test"
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,9 +54,9 @@ class Steps(LightningModule):
         else:
             super().__setattr__(name, value)
 
-    def data_metrics(self) -> dict[str, float]:
-        """Return numbers that describe the data, such as the baseline; each evaluation logs them with its metrics."""
-        return {"baseline": self.baseline}
+    def data_metrics(self, split: str = "test") -> dict[str, float]:
+        """Return numbers that describe a split, such as the baseline; each evaluation logs them with its metrics."""
+        return {"baseline": self.baseline_of(split)}
 
     def targets(self, batch: Any) -> Tensor:
         """Return the targets: classes (B, …), or real values (B, …, Y); see `gyral.data.batching.Batch`."""
@@ -151,7 +153,7 @@ class Steps(LightningModule):
         values = {f"val/{name}": value for name, value in self.metrics.compute().items()}
         for name, value in values.items():
             self.log(name, value, prog_bar=name == self.monitor)
-        self.log_dict({f"val/{name}": value for name, value in self.data_metrics().items()})
+        self.log_dict({f"val/{name}": value for name, value in self.data_metrics("val").items()})
         self.step_validation(values[self.monitor])
 
     def step_validation(self, monitored: Tensor) -> None:
@@ -170,10 +172,10 @@ class Steps(LightningModule):
         self.log_row(values, self.global_step)
 
     def test_results(self) -> dict[str, float]:
-        """Return the metrics of a test, including those of categories of rows, and `data_metrics`."""
+        """Return the metrics of a test, including those of categories of rows, and `data_metrics` of `tested`."""
         categories = self.metrics.compute_categories()  # first: `compute` resets
         metrics = {**self.metrics.compute(), **categories}
-        return {**{name: value.item() for name, value in metrics.items()}, **self.data_metrics()}
+        return {**{name: value.item() for name, value in metrics.items()}, **self.data_metrics(self.tested)}
 
     def configure_optimizers(self) -> Any:
         return self.optimization.configure(self, self.lr)

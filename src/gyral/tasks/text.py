@@ -230,7 +230,7 @@ class TextTask(DataTask[TextData]):
         return {
             "vocabulary_size": size,
             "output_size": size,
-            "baseline": unigram_loss(data.corpus),
+            "baseline": partial(unigram_loss, data.corpus),
             "metrics": TextMetrics(size, data.window),
         }
 
@@ -339,9 +339,9 @@ class TextTask(DataTask[TextData]):
         return "".join(VISIBLE.get(c) or (c if c.isprintable() else repr(c)[1:-1]) for c in symbol)
 
 
-def unigram_loss(corpus: Corpus) -> float:
-    """Return the loss on the test split, in nats per symbol, of the symbol frequencies of the training split."""
-    return frequency_loss(corpus.splits["train"], corpus.splits["test"][1:], len(corpus.vocabulary))
+def unigram_loss(corpus: Corpus, split: str = "test") -> float:
+    """Return the loss on a split, in nats per symbol, of the symbol frequencies of the training split."""
+    return frequency_loss(corpus.splits["train"], corpus.splits[split][1:], len(corpus.vocabulary))
 
 
 def use_dynamic_evaluation(

@@ -330,8 +330,8 @@ class TrackingTask(DataTask[Data]):
             "max_writes": data.bos + data.longest + data.end,
         }
 
-    def data_metrics(self) -> dict[str, float]:
-        return {**super().data_metrics(), "chance": self.data.chances["last_accuracy"][0]}
+    def data_metrics(self, split: str = "test") -> dict[str, float]:
+        return {**super().data_metrics(split), "chance": self.data.chances["last_accuracy"][0]}
 
     def render(self, batch: Batch, predicted: Tensor, row: int = 0) -> str:
         labelled = batch.targets[row] != IGNORED

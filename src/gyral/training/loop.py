@@ -54,7 +54,11 @@ def evaluate(trainer: Trainer, task: Task, split: str, checkpoint: Path | None) 
         split: "train", "val" or "test".
         checkpoint: the checkpoint whose weights are evaluated. None: the current weights.
     """
-    trainer.test(task, task.data.loader(split), checkpoint, verbose=False, weights_only=True)
+    task.tested = split
+    try:
+        trainer.test(task, task.data.loader(split), checkpoint, verbose=False, weights_only=True)
+    finally:
+        task.tested = "test"
     return {name.replace("test/", f"{split}/"): value.item() for name, value in trainer.callback_metrics.items()}
 
 

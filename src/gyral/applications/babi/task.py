@@ -12,6 +12,7 @@ embeddings of its words.
 import logging
 from collections.abc import Sequence
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -182,15 +183,15 @@ class BabiTask(DataTask[BabiData]):
             "readout": READOUTS[data.attention],
             "vocabulary_size": len(data.babi.vocabulary),
             "output_size": len(data.babi.classes),
-            "baseline": frequency_loss(data.babi),
+            "baseline": partial(frequency_loss, data.babi),
             "metrics": QuestionMetrics(data.babi),
             "max_writes": max(int(data.examples(split).lengths.max(initial=1)) for split in SPLITS),
         }
 
-    def data_metrics(self) -> dict[str, float]:
+    def data_metrics(self, split: str = "test") -> dict[str, float]:
         found = self.data.babi
         return {
-            **super().data_metrics(),
+            **super().data_metrics(split),
             "generated": float(found.name == babi.GENERATED),
             "stand_ins": float(len(found.stand_ins)),
         }

@@ -132,18 +132,21 @@ class LogicalInferenceTask(DataTask[LogicData]):
     @classmethod
     def arguments(cls, data: LogicData) -> dict[str, Any]:
         pairs = data.pairs
-        train, test = (pairs.splits[split].relations for split in ("train", "test"))
+
+        def baseline(split: str) -> float:
+            return frequency_loss(pairs.splits["train"].relations, pairs.splits[split].relations, len(CLASSES))
+
         return {
             "vocabulary_size": len(SYMBOLS),
             "output_size": len(CLASSES),
             "readout": partial(PairClassifier, dropout=data.classifier_dropout),
-            "baseline": frequency_loss(train, test, len(CLASSES)),
+            "baseline": baseline,
             "metrics": RelationMetrics(),
             "max_writes": max(int(own.lengths.max()) for own in pairs.splits.values()),
         }
 
-    def data_metrics(self) -> dict[str, float]:
-        return {**super().data_metrics(), "substitute": float(bool(self.data.pairs.substitute))}
+    def data_metrics(self, split: str = "test") -> dict[str, float]:
+        return {**super().data_metrics(split), "substitute": float(bool(self.data.pairs.substitute))}
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the logits (B, classes). The model reads the first and the second formulas as one batch."""

@@ -285,17 +285,19 @@ class ScenesTask(DataOptionsTask[SceneData]):
 
     @classmethod
     def arguments(cls, data: SceneData) -> dict[str, Any]:
-        splits = data.splits
+        def baseline(split: str) -> float:
+            return frequency_loss(data.splits["train"].answers, data.splits[split].answers, len(ANSWERS))
+
         return {
             "sizes": {"vocabulary": data.vocabulary, "max_length": data.max_length},
             "objective": Classification(len(ANSWERS)),
-            "baseline": frequency_loss(splits["train"].answers, splits["test"].answers, len(ANSWERS)),
+            "baseline": baseline,
             "metrics": SceneMetrics(data.curriculum),
         }
 
-    def data_metrics(self) -> dict[str, float]:
+    def data_metrics(self, split: str = "test") -> dict[str, float]:
         """Return the numbers of all tasks and the number of the lesson, from 1."""
-        return {**super().data_metrics(), "lesson": 1.0 + self.data.curriculum.level}
+        return {**super().data_metrics(split), "lesson": 1.0 + self.data.curriculum.level}
 
     def forward(self, batch: SceneBatch) -> Tensor | Answers:
         """Return the scores of the answers (S, K, answers); in training, also the loss of the parser."""

@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -160,7 +161,7 @@ class SummaryTask(DataTask[SummaryData]):
         return {
             "vocabulary_size": size,
             "output_size": size,
-            "baseline": frequency_loss(data),
+            "baseline": partial(frequency_loss, data),
             "metrics": SummaryMetrics(),
         }
 
@@ -283,12 +284,12 @@ def save(written: Sequence[Written], encoded: EncodedSummaries, path: Path) -> N
     replace_when_written(path, write)
 
 
-def frequency_loss(data: SummaryData) -> float:
-    """Return the loss on the test split, in nats, of the word frequencies in the summaries of the training split.
+def frequency_loss(data: SummaryData, split: str = "test") -> float:
+    """Return the loss on a split, in nats, of the word frequencies in the summaries of the training split.
 
     The words of `SAMPLE` pairs are counted. Counts start at 1 (add-one smoothing), so that no word has probability 0.
     """
-    train, test = data.examples("train"), data.examples("test")
+    train, test = data.examples("train"), data.examples(split)
     size = len(data.corpus.vocabulary)
     counts = np.ones(size)
     for row in range(min(len(train), SAMPLE)):

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -164,7 +165,7 @@ class TranslationTask(DataTask[TranslationData]):
         return {
             "vocabulary_size": size,
             "output_size": size,
-            "baseline": frequency_loss(data),
+            "baseline": partial(frequency_loss, data),
             "metrics": TranslationMetrics(),
         }
 
@@ -267,12 +268,12 @@ def save(path: Path, lines: Sequence[str]) -> None:
     replace_when_written(path, lambda temporary: temporary.write_text("".join(f"{line}\n" for line in lines), "utf-8"))
 
 
-def frequency_loss(data: TranslationData) -> float:
-    """Return −log P on the test split, in nats per subword, of the frequencies in the targets of the training split.
+def frequency_loss(data: TranslationData, split: str = "test") -> float:
+    """Return −log P on a split, in nats per subword, of the frequencies in the targets of the training split.
 
     Counts start at 1 (add-one smoothing). `</s>` counts once for each pair.
     """
-    train, test = data.examples("train"), data.examples("test")
+    train, test = data.examples("train"), data.examples(split)
     train_counts, test_counts = (_counts(encoded, data.corpus.size) for encoded in (train, test))
     probabilities = (train_counts + 1) / (train_counts + 1).sum()
     return float(-(test_counts * np.log(probabilities)).sum() / test_counts.sum())

@@ -15,8 +15,8 @@ def answer_counts(babi: Babi) -> dict[int, Counter[str]]:
     return counts
 
 
-def frequency_loss(babi: Babi) -> float:
-    """Return the cross-entropy, in nats, of the answers of the test split under the frequencies in the training split.
+def frequency_loss(babi: Babi, split: str = "test") -> float:
+    """Return the cross-entropy, in nats, of the answers of a split under the frequencies in the training split.
 
     Each task has separate frequencies. Counts start at 1 (add-one smoothing), so that no class has probability 0.
     Answers that are not a class are ignored; NaN if none is a class.
@@ -24,7 +24,7 @@ def frequency_loss(babi: Babi) -> float:
     counts, classes = answer_counts(babi), set(babi.classes)
     losses = [
         -math.log((counts[question.task][question.answer] + 1) / (counts[question.task].total() + len(classes)))
-        for question in questions(babi.splits["test"])
+        for question in questions(babi.splits[split])
         if question.answer in classes
     ]
     return sum(losses) / len(losses) if losses else math.nan

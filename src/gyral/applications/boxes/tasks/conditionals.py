@@ -141,10 +141,13 @@ class ConditionalTask(ConceptTask[ConditionalData]):
 
     @classmethod
     def arguments(cls, data: ConditionalData) -> dict[str, Any]:
+        def baseline(split: str) -> float:
+            return mean_probability_loss(data.splits["train"].targets, data.splits[split].targets)
+
         return {
             "sizes": {"concepts": len(data.names)},
             "objective": Probability(),
-            "baseline": mean_probability_loss(data.splits["train"].targets, data.splits["test"].targets),
+            "baseline": baseline,
             "metrics": ConditionalMetrics(),
         }
 

@@ -85,5 +85,5 @@ class PhrasesTask(ConditionalTask):
     data: PhrasesData
     remarks = (SUBSTITUTE,)
 
-    def data_metrics(self) -> dict[str, float]:
-        return {**super().data_metrics(), "substitute": float(self.data.substitute)}
+    def data_metrics(self, split: str = "test") -> dict[str, float]:
+        return {**super().data_metrics(split), "substitute": float(self.data.substitute)}

@@ -75,5 +75,5 @@ class RatingsTask(ConditionalTask):
     data: RatingsData
     remarks = (SUBSTITUTE,)
 
-    def data_metrics(self) -> dict[str, float]:
-        return {**super().data_metrics(), "substitute": float(self.data.generated)}
+    def data_metrics(self, split: str = "test") -> dict[str, float]:
+        return {**super().data_metrics(split), "substitute": float(self.data.generated)}

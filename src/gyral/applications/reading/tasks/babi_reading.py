@@ -11,6 +11,7 @@ training split, and edges join consecutive mentions of the same person, object o
 
 from collections.abc import Sequence
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -124,7 +125,7 @@ class BabiReadingTask(DataOptionsTask[ReadingData], ReadingTask):
         found = data.babi
         return {
             "name": found.name,
-            "baseline": frequency_loss(found),
+            "baseline": partial(frequency_loss, found),
             "output_size": len(found.classes),
             "in_document": answers_in_stories(found, data.plurals),
             "classes": found.classes,
@@ -133,5 +134,5 @@ class BabiReadingTask(DataOptionsTask[ReadingData], ReadingTask):
             "substitute": SUBSTITUTE if data.is_generated else "",
         }
 
-    def data_metrics(self) -> dict[str, float]:
-        return {**super().data_metrics(), "stand_ins": float(len(self.data.babi.stand_ins))}
+    def data_metrics(self, split: str = "test") -> dict[str, float]:
+        return {**super().data_metrics(split), "stand_ins": float(len(self.data.babi.stand_ins))}

@@ -152,8 +152,8 @@ class ReadingTask(SequenceTask[ReadingData]):
     def symbols(self) -> Sequence[str]:
         return (*self.data.vocabulary.symbols, *(self.classes or ()))
 
-    def data_metrics(self) -> dict[str, float]:
-        return {**super().data_metrics(), "substitute": float(bool(self.substitute))}
+    def data_metrics(self, split: str = "test") -> dict[str, float]:
+        return {**super().data_metrics(split), "substitute": float(bool(self.substitute))}
 
     def forward(self, batch: ReadingBatch) -> Tensor:
         """Return the logits (B, C) of the candidates or classes."""

@@ -102,10 +102,15 @@ class CorpusReadingTask(DataOptionsTask[ReadingData], ReadingTask):
         corpus, index = data.corpus, data.vocabulary.index
         candidates = max(int(questions.candidates.max(initial=1)) for questions in corpus.splits.values())
         test = corpus.splits["test"]
-        counts = test.candidates[test.answers != IGNORED]
+
+        def baseline(split: str) -> float:
+            found = corpus.splits[split]
+            counts = found.candidates[found.answers != IGNORED]
+            return float(np.log(counts).mean()) if len(counts) else 0.0
+
         return {
             "name": corpus.name,
-            "baseline": float(np.log(counts).mean()) if len(counts) else 0.0,
+            "baseline": baseline,
             "output_size": candidates,
             "in_document": True,
             "edge_types": test.edge_types,
