@@ -234,7 +234,8 @@ class TrackingMetrics(CategoryMetrics):
     `sequence_accuracy`, that of words without a wrong answer; `accuracy`, that of right answers; and `length_accuracy`,
     the mean over batches, each with words of one length, of the accuracy of the batch.
 
-    The scaled accuracies are (a − c) / (1 − c), with the accuracy a and the chance c: 0 for a predictor without memory.
+    The scaled accuracies are (a − c) / (1 − c), with the accuracy a and the chance c: 0 for a predictor that knows the
+    step alone.
 
     Args:
         categories: see `CategoryMetrics`.
@@ -299,7 +300,9 @@ class TrackingTask(DataTask[Data]):
     that of `last_accuracy`.
 
     A predictor without memory knows the frequencies of the labels at each step: its loss is their mean entropy, and its
-    chance the frequency of the most frequent label. Both follow from the table of transitions.
+    chance the frequency of the most frequent label. Both follow from the table of transitions. A network also reads the
+    letter, which tells the first label of many words: with a label after each symbol, its loss without memory can be
+    smaller by this step's share of the words.
     """
 
     measures: tuple[Measure, ...] = (
