@@ -60,6 +60,15 @@ def test_whole_numbers_of_which_one_is_missing_are_not_read_as_measurements_unas
     assert (found.classes, (found.targets == IGNORED).sum()) == (2, 1)
 
 
+@pytest.mark.parametrize("values", [["a", "b", None], [False, True, None]])
+def test_a_missing_label_of_a_parquet_file_is_a_place_without_a_class(tmp_path: Path, values: list[Any]) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"inputs": [[float(row), 0.5] for row in range(30)], "targets": values * 10}
+    parquet.write_table(arrow.table(columns), tmp_path / "mine.parquet")
+    found = load(tmp_path / "mine.parquet", missing="mask", objective="classification")
+    assert (found.classes, found.targets[:6].tolist()) == (2, [0, 1, IGNORED] * 2)
+
+
 def test_missing_real_targets_are_in_no_statistic(tmp_path: Path) -> None:
     lines = [f"{'' if row % 3 else row / 4},0.5,{row}.5,{PARTS[row]}" for row in range(N)]
     path = write(tmp_path, ["y,x_0,x_1,split", *lines])

@@ -371,8 +371,12 @@ def first_line(error: BaseException) -> str:
 
 
 def _scalars(entries: Any, texts: bool) -> np.ndarray:
-    """Return an array of pyarrow; see `ColumnFile.read`."""
+    """Return an array of pyarrow; see `ColumnFile.read`. A missing text is empty, and a missing number NaN."""
+    if entries.null_count and str(entries.type) == "bool":
+        entries = entries.cast("int8")
     values: np.ndarray = entries.to_numpy(zero_copy_only=False)
+    if entries.null_count and values.dtype.kind == "O":
+        return np.array(["" if value is None else value for value in values.tolist()], dtype=object)
     is_approximate = entries.null_count and values.dtype.kind == "f"  # NumPy has no missing integers
     return _exact(entries.to_pylist(), values) if texts and is_approximate else values
 
