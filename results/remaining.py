@@ -8,8 +8,8 @@
 Pages take no time from these records, which other programs that run meanwhile make longer; see benchmarks/steps.py.
 
 An entry of the file has a table, its rows and columns (by default all of them), further options of `gyral train`, and
-the hours of one core for an item, a row in a column. An item is done if each of its runs has a record, which `since`
-makes younger than a date: one from before a change of the cell or the task does not count.
+the hours of one core for an item, a row in a column. A run is done if it has a record, which `since` makes younger than
+a date: one from before a change of the cell or the task does not count.
 """
 
 import os
@@ -56,13 +56,25 @@ class Item(NamedTuple):
             *(f"{key}={value}" for key, value in self.options.items()),
         ]
 
-    @property
-    def is_done(self) -> bool:
-        """Whether each run has a record."""
-        axes = load(self.sweep).axes | {key: value.split(",") for key, value in self.options.items()}
-        runs = product(*([f"{key}={value}" for value in values] for key, values in axes.items() if key != "experiment"))
+    def lacking(self) -> "Item | None":
+        """Return the item with the seeds that a record lacks alone, or None if each run has one.
+
+        An item whose learning rate is chosen by trials keeps all seeds, because the trials are not in the axes.
+        """
+        table = load(self.sweep)
+        axes = table.axes | {key: value.split(",") for key, value in self.options.items()}
         known = [record for record in records(self.row) if record.provenance.started >= self.since]
-        return all(any(all(map(record.has, run)) for record in known) for run in runs)
+
+        def has(seed: str) -> bool:
+            given = axes | {"seed": [seed]}
+            words = ([f"{key}={value}" for value in values] for key, values in given.items() if key != "experiment")
+            return all(any(all(map(record.has, run)) for record in known) for run in product(*words))
+
+        seeds = [seed for seed in axes["seed"] if not has(seed)]
+        if not seeds or not {*table.chosen} <= self.options.keys():
+            return self if seeds else None
+        hours = self.hours * len(seeds) / len(axes["seed"])
+        return self._replace(options=self.options | {"seed": ",".join(seeds)}, hours=hours)
 
 
 def items() -> Iterator[Item]:
@@ -121,7 +133,7 @@ def train(item: Item) -> None:
 
 def remaining() -> list[Item]:
     """Return the items that are not done, in their order."""
-    return [item for item in items() if not item.is_done]
+    return [lacking for item in items() if (lacking := item.lacking())]
 
 
 def table() -> str:

@@ -217,6 +217,18 @@ def test_a_signal_stops_a_run_that_is_just_starting(monkeypatch: pytest.MonkeyPa
     assert len(stopped_by) == 1, "no run starts after the signal"
 
 
+def test_the_queue_trains_the_seeds_that_lack() -> None:
+    remaining = load_script("remaining", ROOT / "results")
+    recall = {"optimizer.lr": "0.005", "seed": "1,2,99"}
+    item = remaining.Item("a title", "recall", "recall/lstm", recall, 3.0)
+    assert item.lacking() == item._replace(options=recall | {"seed": "99"}, hours=1.0)
+    assert item._replace(options=recall | {"seed": "1,2"}).lacking() is None
+    since = item._replace(since="9999")
+    assert since.lacking() == since
+    chosen = remaining.Item("a title", "language_small", "language_small/lstm", {"seed": "1,99"}, 3.0)
+    assert chosen.lacking() == chosen, "trials choose the learning rate"
+
+
 def test_the_commands_of_folded_runs_are_those_of_the_runs() -> None:
     runs = load_script("runs")
     given = [
