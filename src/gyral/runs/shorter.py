@@ -79,10 +79,10 @@ def find_shorter(run: Run) -> tuple[Run, Run] | None:
             config = as_saved(shorter, run.config)
             is_shorter = lengthened(shorter, steps) is not shorter
             shorter.check_data()
+            commits = tuple(commits_of(directory))
         except UserError:  # it cannot be continued
             continue
         if is_shorter and difference_of(shorter, config, **{BUDGET: steps}) is None:
-            commits = tuple(commits_of(directory))
             longer = replace(run, config=config, checkpoint=run.directory / LAST_CHECKPOINT, commits=commits)
             found[shorter.config.trainer.max_steps] = shorter, longer
     return found[max(found)] if found else None

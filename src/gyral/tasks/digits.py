@@ -6,7 +6,7 @@ An example; darker pixels have denser signs:
     target      0
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -88,15 +88,11 @@ class DigitsTask(DataTask[DigitsData]):
 
     @classmethod
     def arguments(cls, data: DigitsData) -> dict[str, Any]:
-        def baseline(split: str) -> float:
-            train, found = (data.rows(each)[:, PIXELS].numpy() for each in ("train", split))
-            return frequency_loss(train, found, DIGITS)
-
         return {
             "input_size": 1,
             "output_size": DIGITS,
             "readout": LastStep,
-            "baseline": baseline,
+            "baseline": partial(_baseline, data),
             "max_writes": PIXELS,
         }
 
@@ -110,3 +106,8 @@ class DigitsTask(DataTask[DigitsData]):
                 f"prediction  {predicted[row].item()}",
             )
         )
+
+
+def _baseline(data: DigitsData, split: str) -> float:
+    train, found = (data.rows(each)[:, PIXELS].numpy() for each in ("train", split))
+    return frequency_loss(train, found, DIGITS)

@@ -132,15 +132,11 @@ class LogicalInferenceTask(DataTask[LogicData]):
     @classmethod
     def arguments(cls, data: LogicData) -> dict[str, Any]:
         pairs = data.pairs
-
-        def baseline(split: str) -> float:
-            return frequency_loss(pairs.splits["train"].relations, pairs.splits[split].relations, len(CLASSES))
-
         return {
             "vocabulary_size": len(SYMBOLS),
             "output_size": len(CLASSES),
             "readout": partial(PairClassifier, dropout=data.classifier_dropout),
-            "baseline": baseline,
+            "baseline": partial(_baseline, pairs),
             "metrics": RelationMetrics(),
             "max_writes": max(int(own.lengths.max()) for own in pairs.splits.values()),
         }
@@ -171,3 +167,7 @@ class LogicalInferenceTask(DataTask[LogicData]):
         batch = self.transfer_batch_to_device(pairs.batch(np.arange(1)), self.device, 0)
         with self.evaluating():
             return self(batch).softmax(dim=-1)[0]
+
+
+def _baseline(pairs: corpus.LogicCorpus, split: str) -> float:
+    return frequency_loss(pairs.splits["train"].relations, pairs.splits[split].relations, len(CLASSES))

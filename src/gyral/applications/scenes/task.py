@@ -9,6 +9,7 @@ An example:
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -285,13 +286,10 @@ class ScenesTask(DataOptionsTask[SceneData]):
 
     @classmethod
     def arguments(cls, data: SceneData) -> dict[str, Any]:
-        def baseline(split: str) -> float:
-            return frequency_loss(data.splits["train"].answers, data.splits[split].answers, len(ANSWERS))
-
         return {
             "sizes": {"vocabulary": data.vocabulary, "max_length": data.max_length},
             "objective": Classification(len(ANSWERS)),
-            "baseline": baseline,
+            "baseline": partial(_baseline, data),
             "metrics": SceneMetrics(data.curriculum),
         }
 
@@ -352,3 +350,7 @@ def check_attributes(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence) or not value or any(n not in known for n in value):
         raise OptionError("attributes", value, f"must be one or more of {', '.join(ATTRIBUTES)}")
     return tuple(name for name in known if name in value)
+
+
+def _baseline(data: SceneData, split: str) -> float:
+    return frequency_loss(data.splits["train"].answers, data.splits[split].answers, len(ANSWERS))

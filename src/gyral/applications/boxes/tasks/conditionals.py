@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -141,13 +142,10 @@ class ConditionalTask(ConceptTask[ConditionalData]):
 
     @classmethod
     def arguments(cls, data: ConditionalData) -> dict[str, Any]:
-        def baseline(split: str) -> float:
-            return mean_probability_loss(data.splits["train"].targets, data.splits[split].targets)
-
         return {
             "sizes": {"concepts": len(data.names)},
             "objective": Probability(),
-            "baseline": baseline,
+            "baseline": partial(_baseline, data),
             "metrics": ConditionalMetrics(),
         }
 
@@ -155,3 +153,7 @@ class ConditionalTask(ConceptTask[ConditionalData]):
         first, second = self.name_pair(batch, row)
         target, prediction = (f"{100 * values[row].item():.1f}" for values in (batch.targets, predicted))
         return f"input       {first}, given {second}\ntarget      {target}\nprediction  {prediction}"
+
+
+def _baseline(data: ConditionalData, split: str) -> float:
+    return mean_probability_loss(data.splits["train"].targets, data.splits[split].targets)

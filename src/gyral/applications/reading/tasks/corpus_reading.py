@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Collection
 from dataclasses import field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -102,18 +103,19 @@ class CorpusReadingTask(DataOptionsTask[ReadingData], ReadingTask):
         corpus, index = data.corpus, data.vocabulary.index
         candidates = max(int(questions.candidates.max(initial=1)) for questions in corpus.splits.values())
         test = corpus.splits["test"]
-
-        def baseline(split: str) -> float:
-            found = corpus.splits[split]
-            counts = found.candidates[found.answers != IGNORED]
-            return float(np.log(counts).mean()) if len(counts) else 0.0
-
         return {
             "name": corpus.name,
-            "baseline": baseline,
+            "baseline": partial(_baseline, corpus),
             "output_size": candidates,
             "in_document": True,
             "edge_types": test.edge_types,
             "substitute": corpus.substitute,
             "metrics": MentionMetrics(candidates, [index[word] for word in data.ignored if word in index]),
         }
+
+
+def _baseline(corpus: ReadingCorpus, split: str) -> float:
+    """Return the loss of a guess among the candidates of each question."""
+    found = corpus.splits[split]
+    counts = found.candidates[found.answers != IGNORED]
+    return float(np.log(counts).mean()) if len(counts) else 0.0
