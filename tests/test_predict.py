@@ -131,8 +131,24 @@ def test_a_file_with_targets_has_the_metrics_of_the_test(
         assert set(rows_of_metrics) <= set((outcome.out if words else outcome.err).splitlines())
     frame = gyral.load(trained.directory).predict(labelled)
     assert {f"test/{name}": value for name, value in frame.attrs["metrics"].items()} == pytest.approx(numbers)
-    monkeypatch.setattr(own_sequences, "MOST_SCORES", 3)  # a large file
-    assert "auroc" not in gyral.load(trained.directory).predict(labelled).attrs["metrics"]
+    task = gyral.load(trained.directory)
+    with monkeypatch.context() as context:
+        context.setattr(own_sequences, "MOST_SCORES", 3)  # a large file
+        assert "auroc" not in task.predict(labelled).attrs["metrics"]
+    next(iter(task.predictions(labelled.head(60))))  # which nobody reads to the end
+    assert task.predict(labelled).attrs["metrics"] == pytest.approx(frame.attrs["metrics"])
+
+
+def test_all_pieces_of_a_file_have_targets_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = build_task("task=sequences", "model=gru", data=str(sequences_file()), targets="classes")
+    rows: list[dict[str, Any]] = [{"inputs": [[0.5, row]] * 3, "classes": row % 3} for row in range(60)]
+    for row in rows[30:]:
+        del row["classes"]
+    (tmp_path / "part.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    monkeypatch.setattr(pieces, "CELLS", 60)
+    monkeypatch.setattr(pieces, "BLOCK", 10)
+    with pytest.raises(OptionError, match=r"the rows from row 30 lack the targets that earlier ones have; all rows"):
+        task.predict(tmp_path / "part.jsonl")
 
 
 def sources(trained: Trained, folder: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from gyral.tasks.base import Task
 from gyral.tasks.copy import CopyTask
 from tests.faults.hostile import CANARY, TOUCH, evaluated
 from tests.faults.small_runs import SMALL_RUNS
-from tests.helpers.running import SMALL_RECALL
+from tests.helpers.running import SMALL_COPY, SMALL_RECALL, build_task
 
 SILENT = {
     "logger": False,
@@ -47,6 +47,13 @@ def composed() -> Any:
 
 def small() -> Any:
     return gyral.build(copy.deepcopy(composed()))
+
+
+def test_what_a_broken_evaluation_counted_is_forgotten() -> None:
+    task = build_task(*SMALL_COPY)
+    expected = Trainer(**SILENT).test(task, task.data)
+    task.metrics.loss.update(99.0)
+    assert Trainer(**SILENT).test(task, task.data) == expected
 
 
 @every_task

@@ -215,7 +215,7 @@ class RUMCell(RegularizedCell, SubCellMixin):
             **self._kernel_options(),
         )
         if self._cosines is not None:
-            self._cosines.extend(cosines.unbind(0))
+            self._cosines.extend(rum.recorded_cosines(cosines, lengths))
         return outputs, HiddenState(hidden) if memory is None else AssociativeState(hidden, memory)
 
     def graph_unsupported_reason(self) -> str | None:
@@ -260,7 +260,10 @@ class RUMCell(RegularizedCell, SubCellMixin):
 
     @contextmanager
     def record_cosines(self) -> Iterator[list[Tensor]]:
-        """Within this context every step appends cos θ_t (B,) of the angle from ε̃_t to τ_t; 1 where either is 0."""
+        """Within this context every step appends cos θ_t (B,) of the angle from ε̃_t to τ_t; 1 where either is 0.
+
+        Beyond the length of a row, fused paths append NaN, and the reference path what it computes there.
+        """
         self._cosines = []
         try:
             yield self._cosines

@@ -35,7 +35,8 @@ def predict_sequences(task: SequencesTask, data: Any) -> Tables:
         OptionError: the data cannot be read, has other columns than those of the run, or values that cannot be used.
     """
     schema = task.data.sequences.schema
-    first, scores, is_labelled = 0, 0, False
+    first, scores = 0, 0
+    is_labelled = None  # in the first piece
     for piece in read_pieces(data, schema):
         try:
             new = read_new(piece.file, schema)
@@ -44,7 +45,11 @@ def predict_sequences(task: SequencesTask, data: Any) -> Tables:
                 reason = f"{error.reason} (rows are counted from row {piece.first:,} of the file)"
                 raise OptionError(error.option, error.value, reason) from None
             raise
-        sequences, is_labelled, _ = new
+        sequences, has_targets, _ = new
+        if is_labelled not in (None, has_targets):
+            have = "have targets, which earlier ones lack" if has_targets else "lack the targets that earlier ones have"
+            raise OptionError("data", data, f"the rows from row {first:,} {have}; all rows must have them, or none")
+        is_labelled = has_targets
         task.reserve(int(sequences.lengths.max()))
         outputs = _outputs(task, sequences, is_labelled)
         scores += outputs.numel()
@@ -52,7 +57,7 @@ def predict_sequences(task: SequencesTask, data: Any) -> Tables:
             task.metrics.leave_out_ranking()
         yield _table(new, outputs, first)
         first += len(sequences.lengths)
-    return metrics_of(task, is_labelled)
+    return metrics_of(task, bool(is_labelled))
 
 
 def _outputs(task: SequencesTask, sequences: Sequences, is_labelled: bool) -> Tensor:

@@ -43,6 +43,13 @@ class Metrics(nn.Module):
         """Return the metrics of each category of rows, which only a test reports. This does not reset the metrics."""
         return {}
 
+    def reset(self) -> None:
+        """Forget all batches, as of an evaluation that an error has ended."""
+        with torch.inference_mode(False):  # a later fit could not update tensors of inference mode
+            for module in self.modules():
+                if isinstance(module, Metric):
+                    module.reset()
+
     def compute(self) -> dict[str, Tensor]:
         """Return the metrics of all batches since the last call, and reset them."""
         metrics = {name: metric for name, metric in self.named_children() if isinstance(metric, Metric)}

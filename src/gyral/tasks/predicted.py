@@ -1,6 +1,8 @@
 """Predictions for inputs of a user's own: tables of rows, piece by piece, and the metrics if there are targets."""
 
+import copy
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,19 +30,31 @@ class Predictions(Iterable[Table]):
 
     def __init__(self, task: Any, tables: Tables) -> None:
         self._task, self._tables = task, tables
+        self._own = copy.deepcopy(task.metrics)  # other evaluations may come before the last table
+        self._own.reset()
         self.metrics: dict[str, float] = {}
         self.count = 0
 
     def __iter__(self) -> Iterator[Table]:
         while True:
             try:
-                with self._task.evaluating():
+                with self._task.evaluating(), self._metrics():
                     table = next(self._tables)
             except StopIteration as end:
                 self.metrics = end.value
                 return
             self.count += len(next(iter(table.values())))
             yield table
+
+    @contextmanager
+    def _metrics(self) -> Iterator[None]:
+        """Let the task count in the metrics of these predictions within the context."""
+        others = self._task.metrics
+        self._task.metrics = self._own
+        try:
+            yield
+        finally:
+            self._task.metrics = others
 
     def frame(self) -> Any:
         """Return all predictions as one `pandas.DataFrame`; its `attrs["metrics"]` has the metrics, if any."""

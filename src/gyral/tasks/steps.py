@@ -136,6 +136,12 @@ class Steps(LightningModule):
         for logger in self.trainer.loggers:
             logger.log_metrics(metrics=metrics, step=step)
 
+    def on_validation_epoch_start(self) -> None:
+        self.metrics.reset()
+
+    def on_test_epoch_start(self) -> None:
+        self.metrics.reset()
+
     def validation_step(self, batch: Any, index: int) -> None:
         self._evaluate(batch)
 

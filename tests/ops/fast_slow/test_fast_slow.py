@@ -181,6 +181,11 @@ def test_the_angles_of_a_slow_rum_are_recorded() -> None:
         found.append(torch.stack(cosines))
     assert found[0].shape == (6, 4)
     torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+    lengths = torch.tensor([6, 1, 3, 6])
+    with cell.slow.record_cosines() as cosines, torch.no_grad():
+        Recurrent(lambda _: cell, 3, backend="fused")(inputs, lengths=lengths)
+    ended = torch.arange(6).unsqueeze(1) >= lengths
+    torch.testing.assert_close(torch.stack(cosines), found[0].masked_fill(ended, torch.nan), equal_nan=True)
 
 
 def test_without_a_compiler_the_reference_runs_and_logs_the_reason(

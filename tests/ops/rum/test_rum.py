@@ -229,6 +229,11 @@ def test_cosines_are_recorded_on_every_backend(lambd: float) -> None:
         found.append(torch.stack(cosines))
     assert found[0].shape == (6, 5)
     torch.testing.assert_close(found[1], found[0])
+    lengths = torch.tensor([6, 2, 3, 1, 6])
+    with cell.record_cosines() as cosines:
+        Recurrent(lambda _: cell, 3, backend="fused")(inputs, lengths=lengths)
+    ended = torch.arange(6).unsqueeze(1) >= lengths
+    torch.testing.assert_close(torch.stack(cosines), found[0].masked_fill(ended, torch.nan), equal_nan=True)
 
 
 # ---------------------------------------------------------------- memory

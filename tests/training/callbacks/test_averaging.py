@@ -14,6 +14,7 @@ from gyral.training.callbacks.statistics import Statistics
 from tests.helpers.moments import copy_at, train_and_copy
 from tests.helpers.recorder import Recorder
 from tests.helpers.running import (
+    SMALL_COPY,
     assert_same,
     assert_same_run,
     invoke,
@@ -100,6 +101,11 @@ def test_averaging_starts_when_the_monitored_metric_stops_improving(
             started.append(index)
     assert (started[0] if started else None) == starts
     assert not averaging.should_update(epoch_idx=1)
+
+
+def test_a_cell_whose_base_changes_is_refused(tmp_path: Path) -> None:
+    words = (*SMALL_COPY, "model=dtriv", "callbacks=averaging", f"hydra.run.dir={tmp_path}/run")
+    assert invoke(*words).error.startswith("callbacks.averaging: DTRIVCell changes its base in training")
 
 
 @pytest.mark.parametrize("options", [{"start": -1}, {"start": 1.5}, {"patience": 0}])

@@ -131,13 +131,13 @@ class TurningCell(nn.Module):
         self.recorded = None
 
 
-def record(task: nn.Module, directory: Path) -> None:
+def record(task: nn.Module, directory: Path, batch: Any = "batch") -> None:
     """Take the part of a validation that records."""
     callback, state = Cosines(), SimpleNamespace(fn="fit")
     trainer: Any = SimpleNamespace(state=state, global_step=0, default_root_dir=directory)
     callback.on_train_start(trainer, task)
     trainer.global_step = 5
-    callback.inspect(trainer, task, "batch")
+    callback.inspect(trainer, task, batch)
 
 
 def test_any_cell_that_records_is_counted_and_rounding_beyond_one_is_not_lost(tmp_path: Path) -> None:
@@ -150,6 +150,22 @@ def test_any_cell_that_records_is_counted_and_rounding_beyond_one_is_not_lost(tm
         "0.98": "0.25",
     }
     assert len(row) == 51
+
+
+def test_steps_beyond_the_length_of_a_row_do_not_count(tmp_path: Path) -> None:
+    given = torch.tensor([[0.5, 0.9], [0.505, 0.9], [0.51, torch.nan]])  # three steps of two rows
+    cells = Turning(*given)
+    cells.cells = nn.ModuleList([Steps(given), Steps(given.repeat_interleave(2, dim=0))])  # one runs twice a step
+    batch = SimpleNamespace(inputs=torch.zeros(2, 3, 1), lengths=torch.tensor([3, 1]))
+    record(cells, tmp_path, batch)
+    [row] = rows_of(tmp_path)
+    assert {name: value for name, value in row.items() if float(value)} == {"step": "4", "0.5": "0.75", "0.9": "0.25"}
+
+
+class Steps(TurningCell):
+    @contextmanager
+    def record_cosines(self) -> Iterator[list[Tensor]]:
+        yield [*self.given]
 
 
 def test_a_model_without_cosines_is_refused(tmp_path: Path) -> None:

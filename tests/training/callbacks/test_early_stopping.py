@@ -40,6 +40,8 @@ def started(callback: EarlyStopping, task: Any) -> tuple[EarlyStopping, Recorder
         ("min", 0.5, float("nan"), False),
         ("max", 0.999, 0.999, True),  # in single precision 0.999 is larger, 0.1 as well, 0.7 is smaller
         ("min", 0.7, 0.7, True),
+        ("max", 0.9, 0.9, True),  # in single precision 0.9 is smaller
+        ("min", 0.1, 0.1, True),
         ("max", None, 1.0, False),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import gyral
 from gyral.core.errors import OptionError
 from gyral.figures.norms import norms, read_step_gradients
 from gyral.plotting.style import cell_styles
@@ -16,8 +17,9 @@ from gyral.report import draw_figure as draw
 from gyral.runs.directory import load_run
 from gyral.runs.metrics_file import read_metrics
 from gyral.training import build
-from gyral.training.callbacks.norms import Norms
+from gyral.training.callbacks.norms import Norms, hidden_of
 from tests.helpers.running import SMALL_RECALL, invoke, load_last, read_rows
+from tests.helpers.sequences import sequences_file
 
 RUN = (*SMALL_RECALL, "model=rum", "optimizer=adam", "callbacks=norms", "callbacks.checkpoints.every=8")
 
@@ -111,6 +113,21 @@ def test_every_layer_has_its_steps(tmp_path: Path) -> None:
     assert set(gradients) == {"recurrent.cells.0", "recurrent.cells.1"}
     for values in gradients.values():
         assert np.nansum(values) > 0
+
+
+def test_the_last_hidden_vector_of_a_row_is_that_at_its_length(tmp_path: Path) -> None:
+    words = ("task=sequences", f"task.data={sequences_file()}", "task.split=part", "model=gru", "callbacks=norms")
+    run = train(tmp_path / "run", *words, "trainer.max_steps=2", "trainer.val_check_interval=2", "threads=1")
+    task = gyral.load(run, checkpoint="last")
+    batch = next(iter(task.data.loader("val")))
+    assert len(set(batch.lengths.tolist())) > 1
+    rows = [
+        task.model.recurrent(batch.inputs[[row], :length].transpose(0, 1))[1]
+        for row, length in enumerate(batch.lengths)
+    ]
+    norms = torch.stack([hidden_of(state).norm(dim=1).mean() for [state] in rows])
+    [logged] = [value for row in read_rows(run) for name, value in row.items() if "val/hidden_norm" in name and value]
+    assert float(logged) == pytest.approx(norms.mean().item(), rel=1e-5)
 
 
 def test_the_figure_has_two_curves_and_a_panel_per_cell(directory: Path) -> None:

@@ -145,5 +145,5 @@ def fast_slow(
     )
     for index, own in enumerate(subcells):
         if own.cosines is not None:
-            own.cosines.extend(cosines[index].unbind(0))
+            own.cosines.extend(rum.recorded_cosines(cosines[index], lengths))
     return outputs, (hidden, cell_state), (slow_hidden, slow_cell_state)

@@ -107,6 +107,17 @@ def rum(
     return outputs, hidden, memory, cosines
 
 
+def recorded_cosines(cosines: Tensor, lengths: Tensor | None) -> tuple[Tensor, ...]:
+    """Return the cosines (B,) of each step, given those of a kernel (T, B), which writes none beyond the lengths (B,).
+
+    They are NaN there.
+    """
+    if lengths is not None:
+        ended = torch.arange(cosines.shape[0], device=cosines.device).unsqueeze(1) >= lengths
+        cosines = cosines.masked_fill(ended, torch.nan)
+    return cosines.unbind(0)
+
+
 def _step_by_step(
     x: Tensor,
     weights: tuple[Tensor, Tensor, Tensor],

@@ -7,6 +7,7 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import WeightAveraging
 
 from gyral.core.checks import check_integer
+from gyral.core.errors import UserError
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,17 @@ class Averaging(WeightAveraging):
         self._scores: list[float] = []
         self._triggered = False
 
+    def check_task(self, task: LightningModule) -> None:
+        """Check that the weights of different steps have a mean.
+
+        Raises:
+            UserError: a cell changes after each step what its weights are relative to, as the base of dtriv.
+        """
+        for module in task.modules():
+            if hasattr(module, "after_optimizer_step"):
+                reason = "changes its base in training, so that weights of different steps have no mean"
+                raise UserError(f"callbacks.averaging: {type(module).__name__} {reason}")
+
     @property
     def averages(self) -> int:
         """Number of averaged steps, 0 before the start."""
@@ -50,10 +62,11 @@ class Averaging(WeightAveraging):
             super().on_validation_epoch_start(trainer, task)
 
     def on_validation_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
-        if self.averages:
-            super().on_validation_epoch_end(trainer, task)
+        """Leave the mean in the model until `on_validation_end`: callbacks that come later here inspect it, too."""
 
     def on_validation_end(self, trainer: Trainer, task: Any) -> None:
+        if self.averages:
+            super().on_validation_epoch_end(trainer, task)
         if trainer.state.fn != "fit" or self.start is not None or self._triggered:
             return
         score = float(trainer.callback_metrics[task.monitor]) * (-1 if task.mode == "max" else 1)

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from pytorch_lightning import LightningModule, Trainer
+from torch import Tensor
 
 from gyral.cells.base import RecurrentCell
 from gyral.core.errors import OptionError, UserError
@@ -50,14 +51,24 @@ class Cosines(AfterValidation):
         with ExitStack() as stack:
             recorded = [stack.enter_context(cell.record_cosines()) for cell in self._cells]
             task(batch)
-        steps = [cosines for cell in recorded for cosines in cell]
-        if not steps:  # the replay of a CUDA graph runs no Python
+        recorded = [torch.stack(cell) for cell in recorded if cell]
+        if not recorded:  # the replay of a CUDA graph runs no Python
             raise _backend_refused()
+        if (lengths := getattr(batch, "lengths", None)) is not None:
+            recorded = [_within(cell, batch.inputs.shape[1], lengths) for cell in recorded]
         # clamped, because rounding moves some beyond ±1, and histc ignores these
-        counts = torch.cat(steps).float().cpu().clamp(-1, 1).histc(self.BINS, -1, 1).double()
+        counts = (
+            torch.cat([cell.flatten() for cell in recorded]).float().cpu().clamp(-1, 1).histc(self.BINS, -1, 1).double()
+        )
         centres = (2 * bin / self.BINS - 1 + 1 / self.BINS for bin in range(self.BINS))
         shares = zip(centres, (counts / counts.sum()).tolist(), strict=True)
         self.write(trainer, {f"{centre:.3g}": share for centre, share in shares})
+
+
+def _within(cosines: Tensor, steps: int, lengths: Tensor) -> Tensor:
+    """Return the cosines (…, B) of some steps that are within the lengths (B,); a cell may run several times a step."""
+    step = torch.arange(len(cosines), device=cosines.device) * steps // len(cosines)
+    return cosines[step.unsqueeze(1) < lengths]
 
 
 def _backend_refused() -> OptionError:

@@ -59,7 +59,9 @@ class EarlyStopping(LightningEarlyStopping):
         worst = -math.inf if task.mode == "max" else math.inf
         self.best_score = torch.tensor(worst, dtype=torch.float64)
         if self.threshold is not None:  # Lightning stops beyond its threshold, but not at it
-            self.stopping_threshold = math.nextafter(self.threshold, worst)
+            nearest = min if task.mode == "max" else max  # a metric in single precision reaches the rounded threshold
+            reached = nearest(self.threshold, torch.tensor(self.threshold).item())
+            self.stopping_threshold = math.nextafter(reached, worst)
 
     def on_train_start(self, trainer: Trainer, task: LightningModule) -> None:
         trainer.should_stop = trainer.should_stop or self.stopped

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from gyral.cells.base import RecurrentCell
 from gyral.core.errors import UserError
 from gyral.nn.recurrent import Recurrent
+from gyral.ops.sequences import last_step
 from gyral.training.callbacks.after_validation import AfterValidation
 
 
@@ -87,7 +88,9 @@ class Norms(AfterValidation):
             }
             # the gradient is None for a state that the loss does not depend on
             gradients = torch.autograd.grad(loss, list(hidden.values()), allow_unused=True)
-        last = {hidden_metric(name): hidden_of(steps[-1].state) for name, steps in recorded.items()}
+        lengths = getattr(batch, "lengths", None)
+        states = {name: torch.stack([hidden_of(step.state) for step in steps]) for name, steps in recorded.items()}
+        last = {hidden_metric(name): last_step(own, lengths) for name, own in states.items()}
         task.log_row(
             {name: state.detach().float().norm(dim=1).mean().item() for name, state in last.items()},
             trainer.global_step - 1,
