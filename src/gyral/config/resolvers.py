@@ -17,6 +17,8 @@ from gyral.core.errors import OptionError
 
 RUN_CONFIG = "config.yaml"  # the saved configuration in a run directory
 LONGEST_NAME = 180  # file systems allow 255 bytes
+# Metrics of which a smaller value is better; tests/config/test_resolvers.py compares them with the measures of the tasks.
+SMALLER_IS_BETTER = ("loss", "bits", "perplexity", "mse", "mae", "wrong_bits", "kl")
 VALIDATIONS = 20  # of a run, so that a short one has a curve, too
 
 
@@ -77,6 +79,12 @@ def not_in_directories(*shown: str) -> list[str]:
     return [*shown, *NOT_IN_DIRECTORIES]
 
 
+def best_of(monitor: str) -> str:
+    """Return task.mode: "min" if a smaller value of a metric is better, such as val/loss, else "max"."""
+    name = monitor.rpartition("/")[2]
+    return "min" if any(name == each or name.startswith(f"{each}_") for each in SMALLER_IS_BETTER) else "max"
+
+
 def trained_row(table: str, row: str, seed: int) -> str:
     """Return the directory of the run of another row of a table from which a run of the same table starts.
 
@@ -109,6 +117,6 @@ def gpus_per_job(trainer: Any) -> int:
 
 for resolver in (
     *(data_dir, run_directory, directory_name, base_name, row_folder, not_in_directories, trained_row),
-    *(validation_interval, gpus_per_job),
+    *(best_of, validation_interval, gpus_per_job),
 ):
     OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
