@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning import Trainer
 
 import gyral
+from gyral.config.composition import overrides_of
 from gyral.core.errors import UserError
 from gyral.runs.records import read_run
 from gyral.runs.run_record import RunRecord
@@ -127,7 +128,7 @@ def test_a_wrong_configuration_type_is_one_line() -> None:
 # ---------------------------------------------------------------- train
 
 
-def test_a_run_from_python_equals_that_of_the_command(folder: Path, tmp_path: Path) -> None:
+def test_a_run_from_python_equals_that_of_the_command(config: DictConfig, folder: Path, tmp_path: Path) -> None:
     words = ["model=gru", "seed=3", *SMALL_RECALL, "model.cell.hidden_size=9"]
     assert invoke(*words, f"hydra.run.dir={tmp_path / 'wide'}", plot=True).status == 0
     first, second = folder / "wide", tmp_path / "wide"
@@ -138,6 +139,8 @@ def test_a_run_from_python_equals_that_of_the_command(folder: Path, tmp_path: Pa
     command = read_run(first).provenance.command
     assert command.startswith("gyral train model=gru seed=3 ")
     assert command.endswith(f" model.cell.hidden_size=9 hydra.run.dir={first}")
+    for copied in (config.copy(), copy.deepcopy(config)):
+        assert overrides_of(copied) == overrides_of(config) != []
 
 
 def test_errors_of_training_leave_nothing_behind(config: DictConfig, folder: Path, tmp_path: Path) -> None:

@@ -363,3 +363,10 @@ def test_a_model_makes_no_copies_for_callers_that_overwrite_results(monkeypatch:
     model = SequenceModel(functools.partial(GRUCell, hidden_size=4), vocabulary_size=5, output_size=5)
     outputs, _ = model(torch.randint(5, (2, 3)))
     outputs.mul_(2).sum().backward()
+
+
+def test_dropout_between_layers_of_which_there_is_one_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    for options, is_told in (({}, True), ({"num_layers": 2}, False), ({"block": "prenorm"}, False)):
+        caplog.clear()
+        SequenceModel(functools.partial(GRUCell, hidden_size=4), 5, 5, dropout=0.5, **options)
+        assert ("model.dropout=0.5 has no effect" in caplog.text) == is_told

@@ -1,6 +1,7 @@
 """Record files of finished and diverged runs."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ from gyral.core.measures import ACCURACY
 from gyral.runs import records
 from gyral.runs.measures import to_plain
 from gyral.runs.record_files import SUFFIX, portable, read_probe, read_record, write_record
-from gyral.runs.run_record import RunRecord
 from tests.helpers.running import invoke
 from tests.helpers.written import TABLE1, report_of, write_run
 
@@ -143,8 +143,14 @@ def test_transcribed_numbers_are_marked(tmp_path: Path) -> None:
     assert "‡ transcribed from an earlier table" in printed
 
 
-def test_a_directory_may_hold_runs_and_records(tmp_path: Path) -> None:
-    run: RunRecord = records.read_run(write_run(tmp_path, f"{TABLE1}/gru", accuracy=0.25))
-    write_record(run, tmp_path / "records")
+def test_of_a_run_its_record_and_its_copies_one_counts(tmp_path: Path) -> None:
+    directory = write_run(tmp_path / "runs", f"{TABLE1}/gru", accuracy=0.25)
+    write_run(tmp_path / "runs", f"{TABLE1}/gru", seed=2, accuracy=0.25)
+    record = write_record(records.read_run(directory), tmp_path / "a_record")
+    shutil.copytree(directory, tmp_path / "runs" / "copied")
     found, notes = records.read(tmp_path)
-    assert (len(found), notes) == (2, [])
+    assert [run.seed for run in found] == ["1", "2"]
+    assert not any(run.place.endswith(SUFFIX) for run in found)
+    assert len(notes) == 2
+    assert all("is a copy of" in note for note in notes)
+    assert any(note.startswith(f"{record}: ") for note in notes)

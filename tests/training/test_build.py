@@ -341,6 +341,7 @@ REFUSED = [
     (["task=text_file", "model.bidirectional=true"], "model.bidirectional=true", "false"),
     (["task.monitor=loss"], "task.monitor=loss", "val/loss"),
     (["task.mode=least"], "task.mode=least", "min, max"),
+    (["+trainer.limit_test_batches=0"], "trainer.limit_test_batches=0", "above 0"),
     (["optimizer.lr=abc"], "optimizer.lr=abc", "number"),
     (["optimizer.lr=-1"], "optimizer.lr=-1", "≥ 0"),
     (["optimizer.lr=nan"], "optimizer.lr=nan", "finite"),

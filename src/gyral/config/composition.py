@@ -18,7 +18,7 @@ from gyral.config.own_modules import add_user_modules
 from gyral.config.words import read_words
 from gyral.core.errors import UserError
 
-_OVERRIDES = "_overrides"  # attribute of a composed configuration that holds its overrides
+_OVERRIDES = "_overrides"  # attribute of the metadata of a composed configuration that holds its overrides
 
 
 def compose(overrides: Sequence[str] = ()) -> DictConfig:
@@ -46,7 +46,7 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
     config = compose_with_hydra(words)
     with open_dict(config):
         del config["hydra"]
-    config.__dict__[_OVERRIDES] = words
+    vars(config._metadata)[_OVERRIDES] = words  # which copies keep, also deep ones
     return config
 
 
@@ -72,5 +72,5 @@ def _own_hydra() -> Iterator[None]:
 
 
 def overrides_of(config: DictConfig) -> list[str]:
-    """Return the overrides of a configuration that `compose` returned, or an empty list for a copy of it."""
-    return list(config.__dict__.get(_OVERRIDES, []))
+    """Return the overrides of a configuration that `compose` returned, or of a copy of it; else an empty list."""
+    return list(vars(config._metadata).get(_OVERRIDES, []))

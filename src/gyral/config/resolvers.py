@@ -17,7 +17,7 @@ from gyral.core.errors import OptionError
 
 RUN_CONFIG = "config.yaml"  # the saved configuration in a run directory
 LONGEST_NAME = 180  # file systems allow 255 bytes
-# Metrics of which a smaller value is better; tests/config/test_resolvers.py compares them with the measures of the tasks.
+# Metrics of which a smaller value is better; tests/config/test_resolvers.py compares them with the measures of tasks.
 SMALLER_IS_BETTER = ("loss", "bits", "perplexity", "mse", "mae", "wrong_bits", "kl")
 VALIDATIONS = 20  # of a run, so that a short one has a curve, too
 

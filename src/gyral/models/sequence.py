@@ -1,5 +1,6 @@
 """A model of sequences of tokens or real vectors with one prediction per step, or one per sequence."""
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -20,6 +21,7 @@ from gyral.nn.dropout import SequenceDropout
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.dropout import dropout_mask
 
+log = logging.getLogger(__name__)
 UNIFORM = 0.1  # bound of the initial weights of embedding and head with initialization="uniform"
 
 
@@ -117,6 +119,8 @@ class SequenceModel(nn.Module):
             block=block,
         )
         self.recurrent.returns_copies = False  # nothing below overwrites them
+        if dropout > 0 and self.recurrent.num_layers == 1 and block is None:
+            log.warning("model.dropout=%s has no effect: it is between layers, and there is one", dropout)
         self.output_dropout = SequenceDropout(output_dropout, locked_dropout)
         hidden = self.recurrent.output_size
         self.head = nn.Linear(hidden, output_size) if readout is None else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from gyral.config.roles import IN_FOLDERS, settings_of
+from gyral.config.roles import IN_FOLDERS, SETTING, role_of, settings_of
 from gyral.reports.catalogue import Plan, Sweep, job_of
 from gyral.runs.directory import BUDGET
 from gyral.runs.names import describe_option, row_names
@@ -154,6 +154,22 @@ def counted_runs(sweep: Sweep, records: Sequence[RunRecord]) -> list[RunRecord]:
     for own in sorted(costs, key=lambda own: fmean(costs[own])):
         best.setdefault(own[0], own)
     return [record for record in runs if place(record) == best[sweep.column_of(record)]]
+
+
+def mixed_options(row: Row, sweep: Sweep | None) -> dict[str, list[str]]:
+    """Return the values of the options in which runs of one number differ, as after a change of a file of `conf`."""
+    columns: dict[str, list[RunRecord]] = {}
+    for record in row.records:
+        columns.setdefault(sweep.column_of(record) if sweep else "", []).append(record)
+    found: dict[str, list[str]] = {}
+    for own in columns.values():
+        options = [record.options for record in own]
+        for key in options[0]:
+            values = [str(each.get(key)) for each in options if key in each]
+            follows_seed = values == [record.seed for record in own]
+            if len(values) == len(own) and len({*values}) > 1 and role_of(key) == SETTING and not follows_seed:
+                found[key] = list(dict.fromkeys([*found.get(key, []), *values]))
+    return found
 
 
 def by_budget(records: Iterable[RunRecord]) -> list[list[RunRecord]]:

@@ -4,7 +4,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from gyral.config.roles import settings_of
 from gyral.core.errors import UserError
 from gyral.core.measures import Measure, is_number
 from gyral.runs.directory import CONFIG, DONE, FAILED, LOCK, METRICS, read_results
@@ -22,7 +24,8 @@ LONGEST_REASON = 240  # characters
 def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple[list[RunRecord], list[str]]:
     """Return the records of all runs below a directory, and a line for each run that is unreadable or incomplete.
 
-    The runs are in run directories or in record files (`gyral.runs.record_files`).
+    The runs are in run directories or in record files (`gyral.runs.record_files`). Of a run and its copies, such as its
+    record file, one counts.
 
     Args:
         directory: where to search, at any depth.
@@ -44,7 +47,21 @@ def read(directory: Path, known: Mapping[str, RunRecord] | None = None) -> tuple
             continue
         records.append(record)
         notes += [f"{path}: {note}" for note in own_notes]
-    return records, notes
+    return _without_copies(records, notes), notes
+
+
+def _without_copies(records: list[RunRecord], notes: list[str]) -> list[RunRecord]:
+    """Return the records without those of copies of a finished run, for each of which a note is added."""
+    found: dict[tuple[Any, ...], RunRecord] = {}
+    # a directory has more than a record file
+    for record in sorted(records, key=lambda record: record.place.endswith(SUFFIX)):
+        own = record.provenance.started, record.experiment, record.seed, *sorted(settings_of(record.overrides).values())
+        results = (record.metrics.get(name) for name in ("test/loss", "monitor", "seconds_a_step"))
+        same = found.setdefault((*own, *results) if record.results and own[0] else (record.place,), record)
+        if same is not record:
+            notes.append(f"{record.place}: is a copy of {same.place}, and does not count")
+    kept = {id(record) for record in found.values()}
+    return [record for record in records if id(record) in kept]
 
 
 def read_run(directory: Path) -> RunRecord:

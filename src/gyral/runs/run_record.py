@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -205,7 +206,7 @@ class RunRecord:
         key, _, value = option.partition("=")
         if key.startswith("~"):
             return key[1:] not in self.overrides
-        return self.overrides.get(key) == option or (key in self.options and str(self.options[key]) == value)
+        return self.overrides.get(key) == option or (key in self.options and _has_value(self.options[key], value))
 
     @property
     def seed(self) -> str:
@@ -239,6 +240,16 @@ class RunRecord:
     @property
     def task(self) -> str:
         return task_of(self.config)
+
+
+def _has_value(option: Any, text: str) -> bool:
+    """Return whether a text, as on the command line, is the value of an option: 1e-2 of 0.01, true of True."""
+    if option is None or isinstance(option, bool):
+        return text.lower() in (str(option).lower(), "null" if option is None else "")
+    if isinstance(option, int | float):
+        with suppress(ValueError):
+            return float(text) == option
+    return str(option) == text
 
 
 def measures_of(records: Iterable[RunRecord]) -> dict[str, Measure]:

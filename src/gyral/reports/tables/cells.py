@@ -10,8 +10,9 @@ from typing import Any
 
 from gyral.core.inputs import count_of
 from gyral.core.measures import Measure
+from gyral.reports.catalogue import Sweep
 from gyral.reports.frame import Frame, Runs
-from gyral.reports.rows import UNVERIFIED, Row, by_budget
+from gyral.reports.rows import UNVERIFIED, Row, by_budget, mixed_options
 from gyral.reports.statistics import mean_text, standard_deviation
 from gyral.reports.tables.table import NOTHING, Entry
 from gyral.runs.run_record import RunRecord, remarks_of
@@ -173,6 +174,16 @@ def mark_footnotes(rows: Sequence[Row]) -> list[str]:
     remarks = remarks_of(record for row in rows for record in row.runs)
     meanings = dict.fromkeys([*((remark.mark, remark.footnote) for remark in remarks), TRANSCRIBED])
     return [f"{mark} {meaning}" for mark, meaning in meanings if mark in found]
+
+
+def mixed_footnotes(rows: Sequence[Row], sweep: Sweep | None) -> list[str]:
+    """Return a footnote for each row whose numbers are of runs that differ in more than their names say."""
+    found = []
+    for row in rows:
+        options = [f"{key} ({', '.join(values)})" for key, values in mixed_options(row, sweep).items()]
+        if options:
+            found.append(f"{', '.join(row.label.splitlines())}: the runs differ in {', '.join(options)}.")
+    return found
 
 
 def source_footnotes(rows: Sequence[Row]) -> list[str]:

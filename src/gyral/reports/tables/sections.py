@@ -66,7 +66,7 @@ def make_sections(
 def _section(frame: Frame, directory: Path | None, plan: Plan) -> Section:
     section = Section(frame.title, frame.rows, frame.sweep)
     section.tables = layouts.tables_of(section)
-    section.footnotes = cells.mark_footnotes(frame.rows)
+    section.footnotes = [*cells.mark_footnotes(frame.rows), *cells.mixed_footnotes(frame.rows, frame.sweep)]
     if frame.sweep:
         section.footnotes += [*layouts.reference_footnotes(section), *cells.source_footnotes(frame.rows)]
         section.absent, section.commands = find_missing(frame.sweep, frame.rows, directory)
