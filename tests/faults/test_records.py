@@ -150,6 +150,7 @@ def test_every_field_of_a_record_may_have_a_wrong_type(attack: Attack, good_reco
         "model": {"_target_": "a.B", "cell": {"_target_": "a.CCell", "lambd": 1}},
         "paper": {"row": "R"},
     }
+    content["provenance"]["started"] = "at another time"  # else they were copies of the good one
     damaged = []
     for number, place in enumerate(fields(content)):
         path = folder / f"field{number}{SUFFIX}"
@@ -166,6 +167,8 @@ def test_every_file_of_a_run_may_be_damaged_in_every_way(attack: Attack, good_ru
     damaged = []
     for name in FILES:
         run = shutil.copytree(good[0], folder / f"damaged-{name.removeprefix('.')}")
+        started = json.loads((run / "provenance.json").read_text()) | {"started": "at another time"}
+        (run / "provenance.json").write_text(json.dumps(started))  # else it were a copy of the good one
         content = (run / name).read_bytes() if (run / name).is_file() else b"Traceback\nError: text\n"
         (run / name).unlink(missing_ok=True)
         if way in CONTENTS:

@@ -291,9 +291,8 @@ def check_trainer(config: DictConfig) -> int:
     """
     for key in ("max_steps", "val_check_interval", "log_every_n_steps"):
         check_integer(f"trainer.{key}", config.trainer.get(key), maximum=MAX_STEPS)
-    for key in ("limit_val_batches", "limit_test_batches"):
-        if config.trainer.get(key) is not None:
-            check_real(f"trainer.{key}", config.trainer[key], above=0)  # without a batch there are no metrics
+    if config.trainer.get("limit_test_batches") is not None:  # without a batch a run would have no results
+        check_real("trainer.limit_test_batches", config.trainer.limit_test_batches, above=0)
     if config.trainer.get("gradient_clip_val") is not None:
         check_real("trainer.gradient_clip_val", config.trainer.gradient_clip_val, minimum=0)
     if "strategy" in config.trainer:

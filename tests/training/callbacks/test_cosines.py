@@ -1,6 +1,7 @@
 """Recording cosines: complete, resumable, without effect on training."""
 
 import csv
+import functools
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +14,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import gyral
 from gyral.core.errors import OptionError
 from gyral.figures.cosines import read_cosines
+from gyral.models.sequence import SequenceModel
 from gyral.runs.directory import Run, load_run
 from gyral.tasks.base import SequenceTask
 from gyral.training import build
@@ -156,6 +159,7 @@ def test_steps_beyond_the_length_of_a_row_do_not_count(tmp_path: Path) -> None:
     given = torch.tensor([[0.5, 0.9], [0.505, 0.9], [0.51, torch.nan]])  # three steps of two rows
     cells = Turning(*given)
     cells.cells = nn.ModuleList([Steps(given), Steps(given.repeat_interleave(2, dim=0))])  # one runs twice a step
+    cells.model = SequenceModel(functools.partial(gyral.GRUCell, hidden_size=2), 3, 3)
     batch = SimpleNamespace(inputs=torch.zeros(2, 3, 1), lengths=torch.tensor([3, 1]))
     record(cells, tmp_path, batch)
     [row] = rows_of(tmp_path)

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
+from torch import Tensor
 
 from gyral.core.side_outputs import SideOutput
+from gyral.models.sequence import SequenceModel
 from gyral.training.loggers import MetricsFile
 
 
@@ -53,3 +55,8 @@ class AfterValidation(Callback, ABC):
     def write(self, trainer: Trainer, row: dict[str, float]) -> None:
         """Append a row to the file, for the last optimizer step."""
         self._file.log_metrics(row, trainer.global_step - 1)
+
+
+def row_lengths(task: Any, batch: Any) -> Tensor | None:
+    """Return the lengths (B,) of the rows that the cells of a model of sequences read; None for other models."""
+    return batch.lengths if isinstance(getattr(task, "model", None), SequenceModel) else None

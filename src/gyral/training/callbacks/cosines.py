@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gyral.cells.base import RecurrentCell
 from gyral.core.errors import OptionError, UserError
-from gyral.training.callbacks.after_validation import AfterValidation
+from gyral.training.callbacks.after_validation import AfterValidation, row_lengths
 
 
 class Cosines(AfterValidation):
@@ -54,7 +54,7 @@ class Cosines(AfterValidation):
         recorded = [torch.stack(cell) for cell in recorded if cell]
         if not recorded:  # the replay of a CUDA graph runs no Python
             raise _backend_refused()
-        if (lengths := getattr(batch, "lengths", None)) is not None:
+        if (lengths := row_lengths(task, batch)) is not None:
             recorded = [_within(cell, batch.inputs.shape[1], lengths) for cell in recorded]
         # clamped, because rounding moves some beyond ±1, and histc ignores these
         counts = (

@@ -13,7 +13,7 @@ from gyral.cells.base import RecurrentCell
 from gyral.core.errors import UserError
 from gyral.nn.recurrent import Recurrent
 from gyral.ops.sequences import last_step
-from gyral.training.callbacks.after_validation import AfterValidation
+from gyral.training.callbacks.after_validation import AfterValidation, row_lengths
 
 
 class Norms(AfterValidation):
@@ -88,9 +88,8 @@ class Norms(AfterValidation):
             }
             # the gradient is None for a state that the loss does not depend on
             gradients = torch.autograd.grad(loss, list(hidden.values()), allow_unused=True)
-        lengths = getattr(batch, "lengths", None)
         states = {name: torch.stack([hidden_of(step.state) for step in steps]) for name, steps in recorded.items()}
-        last = {hidden_metric(name): last_step(own, lengths) for name, own in states.items()}
+        last = {hidden_metric(name): last_step(own, row_lengths(task, batch)) for name, own in states.items()}
         task.log_row(
             {name: state.detach().float().norm(dim=1).mean().item() for name, state in last.items()},
             trainer.global_step - 1,
