@@ -109,6 +109,7 @@ def test_the_nearest_name_is_suggested(
         ),
         ("+trainer.overfit_batches=1", "trainer.overfit_batches=1: write debug=overfit to train on one batch, task."),
         ("+trainer.fast_dev_run=true", "trainer.fast_dev_run=true: write debug=small"),
+        ("+trainer.max_time=1", "trainer.max_time=1: training is counted in steps; write trainer.max_steps="),
         ("hydra/launcher=joblib -m", "hydra/launcher=joblib: write launcher=<name>: local, joblib, slurm, ray"),
         ("hydra/sweeper=optuna", "hydra/sweeper=optuna: write -m for all combinations of values, sweep=tune for"),
         ("--seed 1", "--seed: no such flag; options have no dashes: seed=<value>"),
