@@ -8,7 +8,10 @@ import pytest
 from gyral.config.groups import find_generated_choice
 from gyral.core.errors import OptionError
 from gyral.reports import catalogue
+from gyral.reports.catalogue import Plan
 from gyral.reports.measures import task_measures, with_measures
+from gyral.reports.rows import rows_of_tasks
+from gyral.runs import records
 from gyral.runs.measures import write_measures
 from gyral.tasks.adding import AddingTask
 from gyral.tasks.recall import RecallTask
@@ -72,7 +75,7 @@ def test_a_report_of_one_run_takes_few_calls_and_reads_no_sweep(loaded: list[str
     printed = []
     files = calls_of(lambda: printed.append(invoke(f"sweep={tmp_path}", entry="report").out), name="co_filename")
     assert "Runs on recall" in printed[0]
-    assert len(files) <= 340  # hundreds, where a sweep takes thousands
+    assert len(files) <= 345  # hundreds, where a sweep takes thousands
     assert sum(Path(file).is_relative_to(REPORTS) for file in {*files}) <= 12
     assert not loaded
 
@@ -139,3 +142,12 @@ def test_a_directory_that_does_not_exist_is_named_with_the_nearest(
         catalogue.find("rum_paper_tabel1")
     with pytest.raises(OptionError, match=r"must be one of adding, .* or a directory that contains runs"):
         catalogue.find("xyz")
+
+
+def test_a_value_that_is_written_otherwise_is_the_same_row(tmp_path: Path) -> None:
+    for seed, word in enumerate(("0.01", "1e-2", "0.010"), start=1):
+        write_own(tmp_path, "gru", {"optimizer.lr": 0.01}, seed=seed, accuracy=0.5)
+        overrides = next(path for path in tmp_path.rglob("overrides.yaml") if f"seed={seed}" in path.read_text())
+        overrides.write_text(overrides.read_text().replace("optimizer.lr=0.01", f"optimizer.lr={word}"))
+    [row] = rows_of_tasks(records.read(tmp_path)[0], Plan())["recall"]
+    assert [record.seed for record in row.records] == ["1", "2", "3"]

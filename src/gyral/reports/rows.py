@@ -83,11 +83,12 @@ def rows_of(sweep: Sweep, records: Sequence[RunRecord]) -> list[Row]:
     """
     found: dict[str, dict[tuple[str, ...], list[RunRecord]]] = {}
     for record in filter(sweep.has, records):
-        found.setdefault(str(record.experiment), {}).setdefault(_setting_of(sweep, record), []).append(record)
+        values = _values_of(record, _setting_of(sweep, record))
+        found.setdefault(str(record.experiment), {}).setdefault(values, []).append(record)
     rows = [
-        _row(sweep, experiment, setting, same)
+        _row(sweep, experiment, _setting_of(sweep, same[0]) if same else (), same)
         for experiment in (*sweep.papers, *({sweep.protocol} & found.keys()))
-        for setting, same in sorted(found.get(experiment, {(): []}).items())
+        for _, same in sorted(found.get(experiment, {(): []}).items())
     ]
     common = common_overrides(rows)
     own = [[override for override in row.setting if override not in common] for row in rows]
@@ -104,6 +105,13 @@ def _setting_of(sweep: Sweep, record: RunRecord) -> tuple[str, ...]:
     own = [override for key, override in sorted(settings.items()) if key not in without]
     is_joint = sweep.layout == "tasks" and sweep.column_of(record) not in sweep.lines
     return (*own, f"{sweep.column}={sweep.column_of(record)}") if is_joint else tuple(own)
+
+
+def _values_of(record: RunRecord, setting: Sequence[str]) -> tuple[str, ...]:
+    """Return overrides with their values in the configuration: 1e-2 and 0.01 are the same."""
+    options = record.options if setting else {}
+    pairs = ((override, override.lstrip("+").partition("=")[0]) for override in setting)
+    return tuple(f"{key}={options[key]}" if key in options else override for override, key in pairs)
 
 
 def _row(sweep: Sweep, experiment: str, setting: tuple[str, ...], records: list[RunRecord]) -> Row:
@@ -198,15 +206,18 @@ def rows_of_tasks(records: list[RunRecord], plan: Plan) -> dict[str, list[Row]]:
     Tasks and rows are in the order of the plan, and others follow by name.
     """
     places = {job: place for place, job in enumerate(plan.jobs)}
-    tasks: dict[str, dict[tuple[str, ...], list[RunRecord]]] = {}
+    tasks: dict[str, dict[tuple[str, ...], tuple[tuple[str, ...], list[RunRecord]]]] = {}
     for record in sorted(records, key=lambda record: places.get(job_of(record.overrides.values()), math.inf)):
         own = (override for key, override in settings_of(record.overrides).items() if key not in IN_FOLDERS)
         model = record.overrides.get("experiment") or record.overrides.get("model") or f"model={record.cell}"
-        tasks.setdefault(record.task, {}).setdefault((model, *sorted(own)), []).append(record)
+        setting = (model, *sorted(own))
+        same = tasks.setdefault(record.task, {}).setdefault(_values_of(record, setting), (setting, []))
+        same[1].append(record)
     rows = {}
     for task, settings in tasks.items() if places else sorted(tasks.items()):
-        in_order = settings if places else sorted(settings, key=lambda setting: [*map(_natural, setting)])
-        unnamed = [Row("", setting, {}, settings[setting]) for setting in in_order]
+        given = [*settings.values()]
+        in_order = given if places else sorted(given, key=lambda each: [*map(_natural, each[0])])
+        unnamed = [Row("", setting, {}, own) for setting, own in in_order]
         rows[task] = [replace(row, label=name) for row, name in zip(unnamed, name_rows(unnamed), strict=True)]
     return rows
 
