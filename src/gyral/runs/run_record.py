@@ -152,7 +152,7 @@ class RunRecord:
         """The run directory."""
         return Path(self.place)
 
-    @property
+    @cached_property  # rows compare it with that of each other run
     def options(self) -> dict[str, Any]:
         """All options of the configuration by their keys on the command line, such as model.cell.hidden_size."""
         return dict(flatten(self.config))

@@ -176,8 +176,8 @@ class ChomskyTask(DataTask[ChomskyData]):
 
     A predictor without memory knows the place in the answer and the length of the word. Its loss and its chance are
     exact, except for binary_multiplication, for which they are estimated from words of a fixed seed, since products
-    have no formula and too many pairs to enumerate. They are means over all lengths, of which an evaluation has one in
-    each batch: with 16 batches of 1 to 40 symbols, the chance of these lengths differs by up to 0.02. In bucket_sort it
+    have no formula and too many pairs to enumerate. Both are means over all lengths. An evaluation has one
+    length in each batch, and 16 batches of 1 to 40 symbols have a chance that differs by up to 0.02. In bucket_sort it
     is already right at 90 % of the symbols for 41 to 500 symbols, since the sorted symbols of a long word depend little
     on the word.
     """

@@ -57,9 +57,8 @@ class Cosines(AfterValidation):
         if (lengths := row_lengths(task, batch)) is not None:
             recorded = [_within(cell, batch.inputs.shape[1], lengths) for cell in recorded]
         # clamped, because rounding moves some beyond ±1, and histc ignores these
-        counts = (
-            torch.cat([cell.flatten() for cell in recorded]).float().cpu().clamp(-1, 1).histc(self.BINS, -1, 1).double()
-        )
+        cosines = torch.cat([cell.flatten() for cell in recorded]).float().cpu().clamp(-1, 1)
+        counts = cosines.histc(self.BINS, -1, 1).double()
         centres = (2 * bin / self.BINS - 1 + 1 / self.BINS for bin in range(self.BINS))
         shares = zip(centres, (counts / counts.sum()).tolist(), strict=True)
         self.write(trainer, {f"{centre:.3g}": share for centre, share in shares})
