@@ -31,6 +31,8 @@ MASKS = {"none": (False, False), "lengths": (True, False), "starts": (False, Tru
 def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
     """Mend faults of the interpreter: loop bounds under numpy ≥ 2.4; products of bfloat16, held as bits; slow calls.
 
+    Its maximum and minimum of a number and NaN are NaN; on a GPU, by default, they are the number, and so here.
+
     In Triton 3.9, loads refuse the masks of integers that it makes of a scalar which a comparison has returned, and
     functions refuse the constant that it makes of a product of a constant and a tensor.
 
@@ -105,6 +107,8 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(core, "_type_for_tuple_values", lambda values, fields=None: core.tuple_type([], fields))
     patch.setattr(interpreter.InterpreterBuilder, "create_dot", dot)
     patch.setattr(interpreter.InterpreterBuilder, "create_splat", splat)
+    for name, function in (("create_maxnumf", np.fmax), ("create_minnumf", np.fmin)):
+        patch.setattr(interpreter.InterpreterBuilder, name, lambda self, a, b, of=function: self.binary_op(a, b, of))
     patch.setattr(core.constexpr, "__mul__", times)
     patch.setattr(interpreter.ScanOps, "generic_scan", scan)
     patch.setattr(interpreter.ReduceOps, "generic_reduce", reduce)

@@ -517,9 +517,9 @@ def test_a_graph_is_recorded_without_the_cache_of_autocast(
     assert recordings.count == 2
 
 
-@pytest.mark.parametrize("change", ["buffer", "parameter", "flag"])
-def test_what_moves_needs_another_graph(recordings: Recordings, change: str) -> None:
-    cell = URNNCell(X, N)
+@pytest.mark.parametrize("change", ["buffer", "parameter", "flag", "option"])
+def test_what_changes_needs_another_graph(recordings: Recordings, change: str) -> None:
+    cell = URNNCell(X, N).eval()
     graphs = GraphedLoops()
     inputs = torch.randn(T, B, X)
     for _ in range(2):
@@ -529,6 +529,8 @@ def test_what_moves_needs_another_graph(recordings: Recordings, change: str) -> 
         cell.permutation = cell.permutation.clone()
     elif change == "parameter":
         cell.bias.data = cell.bias.data + 1
+    elif change == "option":
+        cell.zoneout = 0.5
     else:
         cell.bias.requires_grad_(False)
     for _ in range(2):

@@ -3,6 +3,7 @@
 A message names the property by the name of the test, the family in brackets, and the drawing of the arguments.
 """
 
+import contextlib
 import functools
 import gc
 import importlib.util
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from gyral.core.errors import InputError
 from gyral.ops.operator import Operator
 from tests.helpers.found import at_least
 from tests.helpers.kernels import compile_for, operators, skip_unless_ready
@@ -317,6 +319,20 @@ def test_each_gradient_may_be_the_only_one(case: Case) -> None:
         assert_close({name: gradient}, {name: expected[f"gradient of {name}"]}, 1e-12)
 
 
+@every_tiny_kind
+def test_a_mask_with_a_gradient_gets_it_or_is_refused(case: Case) -> None:
+    """And so any argument that most often has none: a gradient that is silently missing would be taken for zero."""
+    for name, value in case.options.items():
+        if not isinstance(value, Tensor) or not value.is_floating_point() or value.dim() == 0:
+            continue
+        value.requires_grad_()
+        (expected,) = derivatives(case.values(case.contract.plain), [value])
+        with contextlib.suppress(InputError):
+            (found,) = derivatives(case.values(), [value])
+            torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9, msg=name)
+        value.requires_grad_(False)
+
+
 @every_kind
 def test_without_a_graph_the_values_are_the_same(case: Case) -> None:
     values = case.values(leaves=case.leaves())
@@ -429,7 +445,7 @@ def test_a_reset_forgets(case: Case) -> None:
 
 @every_kind
 def test_a_nan_stays_in_its_row_and_comes_from_no_later_step(case: Case) -> None:
-    """A NaN is seen in the results, and where the naive function has one, if it is a loop."""
+    """A NaN is seen in the results, and where the naive function has one; see `Contract.loops`."""
     contract = case.contract
     steps, rows = torch.arange(case.steps).unsqueeze(1), torch.arange(case.batch)
     case.options["lengths"], case.options["starts"] = None, (steps == 3) & (rows == 1)

@@ -56,3 +56,17 @@ def test_the_first_use_compares_with_plain_torch(name: str, monkeypatch: pytest.
             with pytest.raises(KernelUnavailableError, match=message):
                 module.prepare(torch.device(DEVICE))
     module._probe.cache_clear()
+
+
+def test_too_little_memory_says_nothing_about_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    def allocate(given: Any) -> None:
+        raise torch.OutOfMemoryError("tried to allocate")
+
+    mend_interpreter(monkeypatch)
+    module = importlib.import_module("gyral.ops.polar.triton.launch")
+    module._probe.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "forward", allocate)
+        with pytest.raises(torch.OutOfMemoryError):
+            module.prepare(torch.device(DEVICE))
+    module.prepare(torch.device(DEVICE))

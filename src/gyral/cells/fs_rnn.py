@@ -145,20 +145,21 @@ class FSRNNCell(RecurrentCell):
         return _apply_mask(output, constants.out), self.State(fast, slow)
 
     def fused_unsupported_reason(self, *, starts: bool = False) -> str | None:
-        for name, cell in (("fast", self._fast(0)), ("slow", self.slow)):
+        for name, cell in self._named_cells():
             if not isinstance(cell, SubCellMixin):
                 return f"{name}: {type(cell).__name__} has no fused path within another cell"
             reason = cell.subcell_unsupported_reason()
             if reason is not None:
                 return f"{name}: {reason}"
-        parameter, fast = first_parameter(self), self._fast(0)
-        if parameter.device.type != "cpu" and isinstance(fast, SubCellMixin) and not fast.may_be_fast:
-            return f"fast: the kernels for a GPU run {type(fast).__name__} as a slow cell alone"
-        return fast_slow.unsupported_reason(parameter)
+            if name == "fast" and first_parameter(self).device.type != "cpu" and not cell.may_be_fast:
+                return f"fast: the kernels for a GPU run {type(cell).__name__} as a slow cell alone"
+        return fast_slow.unsupported_reason(first_parameter(self))
 
     def is_fused_recordable(self, starts: bool) -> bool:
-        cells = self._fast(0), self.slow
-        return all(type(cell).fused_constants is RecurrentCell.fused_constants for cell in cells)
+        return all(type(cell).fused_constants is RecurrentCell.fused_constants for _, cell in self._named_cells())
+
+    def _named_cells(self) -> list[tuple[str, RecurrentCell]]:
+        return [*(("fast", self._fast(index)) for index in range(len(self.fast))), ("slow", self.slow)]
 
     def fused(
         self, inputs: Tensor, state: State, lengths: Tensor | None, starts: Tensor | None

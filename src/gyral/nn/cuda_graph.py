@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from gyral.cells.base import RecurrentCell, State
+from gyral.cells.masks import options_version
 from gyral.core.compat import is_batched
 from gyral.ops.autograd import differentiate
 from gyral.ops.compiler import is_traced
@@ -35,7 +36,7 @@ Run = Callable[..., tuple[Tensor, State]]  # of a cell and of structures of tens
 
 
 class GraphedLoops:
-    """Runs functions of cells as CUDA graphs, one for each cell, function, set of shapes, and modes of torch.
+    """Runs functions of cells as CUDA graphs, one for each cell with its options, function, shapes and modes of torch.
 
     A graph is recorded at the first call, or later, see `run`. That takes as long as several calls without one, and
     keeps all memory of its forward and backward pass. A cell has at most `LIMIT` graphs. Beyond them the plain
@@ -74,12 +75,15 @@ class GraphedLoops:
         """
         if is_traced() or is_in_torch_dispatch_mode() or _has_computed_weights(cell):
             return function(cell, *arguments)
+        own = self._cells.get(id(cell))
+        if own is None:
+            own = self._cells[id(cell)] = _CellGraphs(cell)
         leaves, structure = _flatten(arguments)
         holder = cell.holder or cell
         inputs, parameters = [leaf for leaf in leaves if leaf is not None], list(holder.parameters())
         key = (
             function,
-            cell.training,
+            own.options(),
             *_modes(),
             structure,
             *[None if leaf is None else (leaf.shape, leaf.dtype, leaf.device, leaf.requires_grad) for leaf in leaves],
@@ -87,9 +91,6 @@ class GraphedLoops:
             *[(parameter.data_ptr(), parameter.requires_grad) for parameter in parameters],
             *[buffer.data_ptr() for buffer in holder.buffers()],
         )
-        own = self._cells.get(id(cell))
-        if own is None:
-            own = self._cells[id(cell)] = _CellGraphs(cell)
         own.runs += 1
         if key not in own.graphs and own.is_due(key, after) and own.make_room(self.LIMIT, self.PATIENCE):
             own.graphs[key] = _record_or_none(_Flat(function, cell, leaves, structure), inputs, parameters)
@@ -113,6 +114,16 @@ class _CellGraphs:
         self.graphs: dict[Hashable, _Graph | None] = {}
         self.last_runs: dict[Hashable, int] = {}
         self.waiting: Counter[Hashable] = Counter()  # runs without a graph since the last recording
+        self._version, self._options = -1, 0
+
+    def options(self) -> int:
+        """Return a hash of the options of the cell and its parts, such as a probability, and of their modes."""
+        version = options_version()
+        if version != self._version:
+            attributes = (item for part in self.cell.modules() for item in vars(part).items())
+            options = tuple(item for item in attributes if isinstance(item[1], bool | int | float | str | None))
+            self._version, self._options = version, hash(options)
+        return self._options
 
     def is_due(self, key: Hashable, after: int) -> bool:
         """Count a run without a graph; return whether one is to be recorded."""

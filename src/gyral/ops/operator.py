@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from torch.utils._pytree import tree_map_only
 
 from gyral.core.compat import apply_function, assume_constant_result, below_autograd, is_batched
+from gyral.core.errors import InputError
 from gyral.ops.autograd import differentiate, has_autocast, outside_autocast
 from gyral.ops.compiler import kernels_unsupported_reason
 from gyral.ops.declaration import Checks, Products, formulas_of, in_memory, register
@@ -274,6 +275,11 @@ class Operator:
         ]
         found = kernels.backward(arguments, results, saved, given_gradients, dict(zip(fields, needed, strict=True)))
         flat: Sequence[Tensor | None] = _flatten([found.get(name) for name in fields], sizes)
+        if any(is_needed and each is None for each, is_needed in zip(flat, needs, strict=True)):
+            names = [
+                name for name, is_needed in zip(fields, needed, strict=True) if is_needed and found.get(name) is None
+            ]
+            raise InputError(f"{', '.join(names)} must not require a gradient: the kernels compute none for it")
         return flat
 
     def _backward_of_copies(self, gradients: Any, results: Any, saved: list[Tensor], *others: Any) -> list[Tensor]:
@@ -338,6 +344,8 @@ class _Function(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         operator: Operator = ctx.operator
         sizes, count = ctx.sizes, operator.results
+        if all(each is None for each in gradients[:count]):  # the engine calls it, too, if no gradient is defined
+            return (None,) * len(ctx.needs_input_grad)
         kept = ctx.kept_results
         tensors = ctx.saved_tensors  # once: gradient checkpointing refuses to unpack them again
         results, flat = [*tensors[:kept], *[None] * operator.unread], list(ctx.others)

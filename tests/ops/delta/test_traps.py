@@ -54,6 +54,15 @@ def test_decays_that_sum_beyond_the_largest_exponent_within_a_chunk(decays: str,
 
 
 @KINDS
+def test_a_decay_to_zero_forgets(decays: str, form: Any) -> None:
+    """A log decay of −∞ is that of a gate which is exactly 0."""
+    case = case_of((9, 2, 1, 1, 2, 4, 3), decays, True)
+    case.tensors["decay"][3:5, 0] = -math.inf
+    case.tensors["decay"][7, ..., -1:] = -math.inf
+    assert_float32_is_close(case, form)
+
+
+@KINDS
 def test_channels_that_decay_and_channels_that_do_not(decays: str, form: Any) -> None:
     case = case_of((64, 2, 1, 1, 2, 4, 3), decays, True)
     case.tensors["decay"][..., ::2] = -30.0

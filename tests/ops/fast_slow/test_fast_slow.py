@@ -57,6 +57,7 @@ def drawn(
     *sizes: int,
     fast: str,
     slow: str,
+    later: str | None = None,
     num_fast: int = 3,
     masked: bool = True,
     bias: bool = True,
@@ -71,6 +72,7 @@ def drawn(
     subcells: list[Named] = []
     for index, width in enumerate(read):
         kind, size, state = (slow, slow_size, "slow") if index == 1 else (fast, hidden, "fast")
+        kind = later if index > 1 and later is not None else kind  # with other temporaries than the first fast cell
         own, options = drawn_subcell(kind, (steps, batch, width, size), noise, scale)
         tensors |= {f"{index} {name}": own.get(name) for name in WEIGHTS}
         tensors |= {f"{state} hidden": own["h0"], f"{state} cell state": own.get("c0")}
@@ -98,8 +100,8 @@ CONTRACT = Contract(
     kinds=[
         {"fast": "normalized_lstm", "slow": "normalized_rum"},
         {"fast": "lstm", "slow": "complex_modrelu"},
-        {"fast": "normalized_rum", "slow": "normalized_goru"},
-        {"fast": "goru", "slow": "lstm"},
+        {"fast": "rum_without_gate", "slow": "lstm", "later": "normalized_rum"},
+        {"fast": "goru", "slow": "normalized_goru"},
     ],
     # T, B, X, H, slow size: edges of the blocks of rows and of the vectors
     sizes=[(3, 1, 2, 2, 17), (3, 7, 5, 17, 2), (3, 8, 2, 3, 16), (3, 9, 1, 16, 3)],
@@ -223,6 +225,9 @@ def test_a_cell_without_kernels_is_named() -> None:
         cell = FSRNNCell(3, 5, fast, slow)
         assert cell.fused_unsupported_reason() == reason
         assert Recurrent(lambda _, cell=cell: cell, 3).backend == "reference"
+    later = iter([LSTMCell, GRUCell])
+    cell = FSRNNCell(3, 5, lambda *given, **options: next(later)(*given, **options), LSTMCell)
+    assert cell.fused_unsupported_reason() == "fast: GRUCell has no fused path within another cell"
     assert small(LSTMCell).fused_unsupported_reason() is None
     in_half = small(LSTMCell, torch.bfloat16).fused_unsupported_reason()
     assert in_half == "fast: there are no kernels for torch.bfloat16 on cpu"

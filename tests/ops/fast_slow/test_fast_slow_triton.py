@@ -51,6 +51,11 @@ def make(*sizes: int, ragged: bool = True, resets: bool = True, seed: int = 0, *
     return case
 
 
+def test_no_rows() -> None:
+    found = make(2, 0, 3, 4, 5, fast="lstm", slow="rum").results(run, torch.float32)
+    assert found["result 0"].shape == (2, 0, 4)
+
+
 def check(case: Case) -> None:
     """Compare the kernels with plain torch."""
     found, expected = case.results(run, torch.float32), case.results(CONTRACT.plain)

@@ -145,6 +145,7 @@ def test_nothing_before_a_start_is_seen_after_it() -> None:
         expected = case.results(run, torch.float32)
         case.tensors["a0"][0] = case.tensors["x"][1, 0] = torch.nan
         found = case.results(run, torch.float32)
+        assert found["result 0"][1:3, 0].isnan().any(1).all()
         for name, tensor in (("result 0", found["result 0"][3:]), ("gradient of x", found["gradient of x"][3:])):
             assert torch.equal(tensor, expected[name][3:])
         assert torch.equal(found["result 2"], expected["result 2"])

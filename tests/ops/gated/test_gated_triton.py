@@ -115,6 +115,12 @@ def test_what_is_no_number_stays_in_its_row_and_ends_at_a_reset() -> None:
     assert torch.equal(found["x"][3:], expected["x"][3:])
 
 
+def test_a_master_gate_that_is_no_number_is_seen() -> None:
+    case = Case(1, 1, 2, 3, kind="on_lstm")
+    case.tensors["b"][0] = torch.nan
+    assert case.by_kernels()["outputs"].isnan().all()
+
+
 def test_results_without_a_gradient_have_that_of_zeros() -> None:
     case = Case(2, 1, 2, 2, kind="lstm", masks="starts", keep="none", keep_cell_state="none", bias_hh=False)
     given = case.arguments()

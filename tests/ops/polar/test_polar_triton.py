@@ -49,5 +49,22 @@ def test_far_from_zero() -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
 
 
+def test_no_gradient_is_one_of_none() -> None:
+    """The engine runs a backward pass, too, if what follows has returned no gradient."""
+
+    class Stop(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> None:
+            return None
+
+    leaf = torch.ones(1, 1, 2, device=DEVICE, requires_grad=True)
+    (Stop.apply(polar(leaf, leaf)).sum() + leaf.sum()).backward()
+    assert torch.equal(leaf.grad, torch.ones_like(leaf))
+
+
 def test_no_rows() -> None:
     assert results(polar, torch.zeros(2, 0, 3), torch.zeros(2, 0, 3), torch.float32)[0].shape == (2, 0, 6)

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from gyral.ops.rotation_scan import rotation_scan
+from tests.helpers.loops import for_each
 from tests.ops.contract import Contract, Named, each
 
 ACTIVATIONS = {
@@ -83,4 +84,19 @@ CONTRACT = Contract(
     truth=in_numpy,
     exact=1e-10,
     single=1e-3,
+    loops=True,
 )
+
+
+@for_each("value", [torch.nan, torch.inf])
+@for_each("part", [0, 3])  # the target, the embedded input
+def test_what_is_no_number_spoils_the_memory_up_to_a_reset(part: int, value: float) -> None:
+    case = CONTRACT.case((7, 2, 4, 2, 2), {"double_angle": True}, ragged=False, resets=False)
+    case.options["starts"] = torch.zeros(7, 2, dtype=torch.bool)
+    case.options["starts"][5, 0] = True
+    case.tensors["parts"][2, 0, 4 * part] = value
+    for form in (rotation_scan, CONTRACT.plain):
+        outputs, memory, _ = case.values(form)
+        assert outputs[2:5, 0].isnan().any(1).all()
+        assert memory.isfinite().all()
+        assert outputs[:, 1].isfinite().all()

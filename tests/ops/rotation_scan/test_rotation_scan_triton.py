@@ -63,7 +63,7 @@ def test_opposite_vectors() -> None:
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of numpy
 def test_what_is_no_number_stays_in_its_row_and_comes_from_no_later_step() -> None:
-    case = Case(7, 2, 4, 1, 4, masks="both")
+    case = Case(7, 2, 4, 1, 4, masks="both", activation="relu")
     starts, lengths = case.others["starts"], case.others["lengths"]
     starts.zero_()[5, 1], lengths[:] = True, 6
     expected = case.by_kernels()

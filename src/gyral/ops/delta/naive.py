@@ -3,6 +3,7 @@
 The chunk form is the definition of the kernels, the backend where there are none, and gives their second derivatives.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -102,6 +103,9 @@ def delta_scan(
     # A pair of micro-steps on both sides of a start counts as zero, and so does S₀ behind the first start of the chunk.
     # Zero times NaN is NaN. So steps that are not finite are left out, and spoil their row up to the next start.
     q, k, v, erase = expanded(q, k, v, erase, write, unit)
+    if decay is not None:  # below the limit e^γ is 0; of −∞, the differences of sums would be NaN
+        limits = torch.finfo(decay.dtype)
+        decay = decay.clamp(min=math.log(limits.tiny * limits.eps) - 1)
     decay, k, v, erase, usable = _usable(decay, k, v, erase)
     steps, batch, micro = k.shape[:3]
     device = k.device

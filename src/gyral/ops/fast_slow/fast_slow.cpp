@@ -120,6 +120,11 @@ template <class Real> struct Network {
         Index widest_parts = 0, widest_input = 0;
         for (Index i = 0; i < given.count; ++i) recurrences.push_back(make_recurrence<Real>(subcells[i]));
         rows_a_thread = recurrences[0]->rows_a_thread;
+        std::vector<Index> temporaries(given.count, 0);  // of each state: the largest of its subcells
+        for (Index i = 0; i < given.count; ++i) {
+            Index& own = temporaries[subcells[i].state];
+            own = std::max(own, recurrences[i]->temporaries);
+        }
         for (Index i = 0; i < given.count; ++i) {
             const Recurrence<Real>& recurrence = *recurrences[i];
             packed_own[i] = packed_size;
@@ -127,7 +132,7 @@ template <class Real> struct Network {
             weight_bytes += recurrence.weight_bytes;
             if (buffer_offsets[subcells[i].state] < 0) {
                 buffer_offsets[subcells[i].state] = buffer_size;
-                buffer_size += recurrence.temporaries;
+                buffer_size += temporaries[subcells[i].state];
             }
             widest_parts = std::max(widest_parts, padded<Real>(recurrence.parts_width));
             if (subcells[i].source == NOTHING) continue;

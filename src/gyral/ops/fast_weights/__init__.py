@@ -172,8 +172,8 @@ def fast_weights(
     if kind != "weinet" and inner_steps < 1:
         raise ValueError(f"inner_steps is {inner_steps}, must be at least 1")
     x, h0, a0 = cast_for_autocast(w_hh.dtype, x, h0, a0)
-    given = x, w_ih, b, w_hh, norm, h0, a0
+    given = x, w_ih, b, w_hh, norm, h0, a0, keep, drop
     outputs, hidden, memory = OPERATOR.run(
-        *(kind, *given, keep, drop, lengths, starts, epsilon, decay, rate, inner_steps, has_gradient(*given))
+        *(kind, *given, lengths, starts, epsilon, decay, rate, inner_steps, has_gradient(*given))
     )
     return outputs, hidden, memory

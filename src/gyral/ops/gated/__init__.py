@@ -53,6 +53,8 @@ def shapes(a: Any) -> None:
         raise InputError(f"c0 must {'not ' if a.c0 is None else ''}be None for {a.kind}")
     check_shape("c0", a.c0, batch, a.units)
     check_shape("b_hh", a.b_hh, rows)
+    if a.b_hh is not None and (a.b is None or (a.kind == "gru" and a.extra is not None)):
+        raise InputError("b_hh must be None: it is one of two biases, and in gru takes the place of extra")
 
 
 def check_weights(a: Any, inputs: int) -> tuple[int, int]:

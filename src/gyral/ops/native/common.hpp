@@ -216,6 +216,10 @@ inline Real inverse_norm(Real squared) {
     return usable ? 1 / std::sqrt(squared) : Real(0);
 }
 
+template <class Real> inline bool is_finite(const Real* vector, Index size) {
+    return std::all_of(vector, vector + size, [](Real x) { return std::isfinite(x); });
+}
+
 // Applies zoneout to the new vector in place: with a mask, or with its mean if there is none.
 template <class Real>
 inline void zone_out(Real* __restrict fresh, const Real* __restrict old, const Real* __restrict keep, Real keep_mean,

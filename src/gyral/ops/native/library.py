@@ -3,6 +3,7 @@
 Without a compiler, the libraries that a wheel carries serve; `gyral.ops.native.build` makes them.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -14,6 +15,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,7 @@ FORMATS = {ctypes.c_int64: "q", ctypes.c_double: "d", ctypes.c_void_p: "P"}  # o
 MAX_SIZE = 2**28  # bytes of a library
 LOCK = "compiling.lock"  # in the cache directory; the process that holds it compiles
 FOLDER = "compiling-"  # how the name of the folder begins in which a library is compiled
+ABANDONED = 3600.0  # seconds after which such a folder is that of a compilation that was killed
 unavailable: dict[str, str] = {}  # the reasons why libraries that this process has needed do not exist, by their names
 
 
@@ -216,8 +219,8 @@ def _compile(command: list[str], source: Path, path: Path) -> None:
         if _is_whole(path):
             return
         log.info("Compiling %s; this takes some seconds", source.name)
-        for abandoned in path.parent.glob(f"{FOLDER}*"):
-            shutil.rmtree(abandoned, ignore_errors=True)
+        for folder in path.parent.glob(f"{FOLDER}*"):
+            _remove_if_abandoned(folder)
         with tempfile.TemporaryDirectory(prefix=FOLDER, dir=path.parent) as folder:
             made = Path(folder) / path.name
             _run([*command, f"-I{SOURCES}", str(source), "-o", str(made)])
@@ -228,6 +231,13 @@ def _compile(command: list[str], source: Path, path: Path) -> None:
                 file.write(digest)
             made.chmod(0o755)  # whatever the user's mask, no other user may write to it
             os.replace(made, path)
+
+
+def _remove_if_abandoned(folder: Path) -> None:
+    """Remove the folder of a compilation that was killed; that of another machine, whose lock is not seen, is new."""
+    with contextlib.suppress(OSError):
+        if time.time() - folder.stat().st_mtime > ABANDONED:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_whole(path: Path) -> bool:

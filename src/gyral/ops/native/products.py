@@ -101,13 +101,13 @@ def multiply(rows: Tensor, weight: Tensor) -> Tensor:
     """Return rows · weight (M, N).
 
     Args:
-        rows: (M, K), whose last dimension is contiguous.
+        rows: (M, K).
         weight: (K, N), contiguous.
     """
     if not _is_supported(weight):
         return rows @ weight
     found = rows.new_empty(rows.shape[0], weight.shape[1])
-    _run_products(False, rows, weight, found)
+    _run_products(False, _with_whole_rows(rows), weight, found)
     return found
 
 
@@ -115,14 +115,19 @@ def sum_outer(gradients: Tensor, rows: Tensor) -> Tensor:
     """Return gradientsᵀ · rows (N, K), the sum of the outer products of the rows.
 
     Args:
-        gradients: (M, N), whose last dimension is contiguous.
-        rows: (M, K), likewise.
+        gradients: (M, N).
+        rows: (M, K).
     """
     found = rows.new_empty(gradients.shape[1], rows.shape[1])
     if not _is_supported(found) or rows.shape[0] == 0:
         return torch.mm(gradients.T, rows, out=found)
-    _run_products(True, rows, found, gradients)
+    _run_products(True, _with_whole_rows(rows), found, _with_whole_rows(gradients))
     return found
+
+
+def _with_whole_rows(matrix: Tensor) -> Tensor:
+    """Return a matrix whose rows have no gaps between their numbers."""
+    return matrix if matrix.stride(1) == 1 else matrix.contiguous()
 
 
 def _is_supported(matrix: Tensor) -> bool:

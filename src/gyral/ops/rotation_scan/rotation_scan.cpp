@@ -165,11 +165,17 @@ template <class Real, class Activation> struct Scan {
         load_padded(part(place, EMBEDDED, head), entries, step.w1);
         Real inverse_target = inverse_norm(dot(step.w2, step.w2, row_width));
         Real inverse_embedded = inverse_norm(dot(step.w1, step.w1, row_width));
-        if (inverse_target == 0 || inverse_embedded == 0) inverse_target = inverse_embedded = 0;
-        for (Index i = 0; i < row_width; ++i) {
-            // not a product with zero, which is NaN for an infinite number
-            step.w2[i] = inverse_target == 0 ? 0 : step.w2[i] * inverse_target;
-            step.w1[i] = inverse_embedded == 0 ? 0 : step.w1[i] * inverse_embedded;
+        if (inverse_target == 0 || inverse_embedded == 0) {
+            // what is not finite spoils the memory up to the next start
+            const bool usable = is_finite(step.w2, row_width) && is_finite(step.w1, row_width);
+            const Real normal = usable ? Real(0) : std::numeric_limits<Real>::quiet_NaN();
+            inverse_target = inverse_embedded = 0;
+            std::fill_n(step.w2, row_width, normal);
+            std::fill_n(step.w1, row_width, normal);
+        }
+        for (Index i = 0; i < row_width && inverse_target != 0; ++i) {
+            step.w2[i] *= inverse_target;
+            step.w1[i] *= inverse_embedded;
         }
         step.scalars[INVERSE_TARGET] = inverse_target;
         step.scalars[INVERSE_EMBEDDED] = inverse_embedded;

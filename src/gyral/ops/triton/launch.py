@@ -47,6 +47,10 @@ def preparation(kernels: str, probe: Callable[[torch.device], str | None]) -> Ca
     """
 
     def prepare(device: torch.device) -> None:
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():  # the comparison would end the capture
+            raise RuntimeError(
+                f"the Triton kernels of {kernels} have not run on {device} yet: run the layer once before a capture"
+            )
         reason = probe(device)
         if reason is not None:
             raise KernelUnavailableError(f"the Triton kernels of {kernels} do not run on {device}: {reason}")
@@ -62,6 +66,9 @@ def difference(kernels: Any, operator: Operator, given: Sequence[Any], names: Se
         operator: The operator. Its last results, without a gradient, are not compared.
         given: Its arguments on a device, in order.
         names: Names of the arguments with a gradient; they may be lists with tensors and None.
+
+    Raises:
+        torch.OutOfMemoryError: There is not enough memory now, which says nothing about the kernels.
     """
     arguments = operator.Arguments(*given)
     needs = {name: name in names for name in arguments._fields}
@@ -78,6 +85,8 @@ def difference(kernels: Any, operator: Operator, given: Sequence[Any], names: Se
         results, cotangents, gradients = run()
         found = _tensors([*results, *(gradients[name] for name in names)])
         is_finite = all(bool(each.isfinite().all()) for each in found)  # waits for the kernels
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # compiler, driver and interpreter raise errors of many types
         lines = str(error).strip().splitlines()
         return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

@@ -9,6 +9,7 @@ import triton.language as tl
 
 TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
 LARGEST = tl.constexpr(torch.finfo(torch.float32).max)
+_ALL = tl.constexpr(tl.PropagateNan.ALL)
 
 
 @triton.jit
@@ -94,7 +95,7 @@ def tanh(x):
 def activate(x, config: tl.constexpr):
     """Return f(x) of the activation function with the name `config.activation`."""
     if config.activation == "relu":
-        result = tl.maximum(x, 0.0)
+        result = tl.maximum(x, 0.0, propagate_nan=_ALL)
     elif config.activation == "tanh":
         result = tanh(x)
     elif config.activation == "sigmoid":

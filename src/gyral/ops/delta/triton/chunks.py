@@ -13,6 +13,7 @@ from gyral.ops.delta.naive import EPSILON
 from gyral.ops.triton.rows import LARGEST
 
 _EPSILON = tl.constexpr(EPSILON)
+_ALL = tl.constexpr(tl.PropagateNan.ALL)
 _SMALLEST = tl.constexpr(-120.0)  # of log decays: the exponential of less is zero, too
 _UNITS = tl.constexpr(256.0)  # a multiple of 1/256 up to 120 has 15 bits, and the sum of 64 such has 21
 
@@ -182,8 +183,9 @@ def _split(gamma):
 
     Sums of a chunk may be large, and their differences small. With the parts apart, a difference has all its digits.
     """
+    gamma = tl.maximum(gamma, _SMALLEST, propagate_nan=_ALL)  # −∞, which forgets all, too
     good = is_number(gamma)
-    gamma = tl.maximum(tl.where(good, gamma, 0.0), _SMALLEST)
+    gamma = tl.where(good, gamma, 0.0)
     coarse = tl.floor(gamma * _UNITS + 0.5) / _UNITS
     return coarse, gamma - coarse, good
 

@@ -6,6 +6,8 @@ import triton.language as tl
 from gyral.ops.gated.triton.kinds import modrelu, modrelu_backward
 from gyral.ops.triton.rows import add_2, add_4, normalize, sigmoid, tanh, totals_2
 
+_ALL = tl.constexpr(tl.PropagateNan.ALL)
+
 # Layer normalization of several rows at once: threads exchange the values of all of them together.
 
 
@@ -146,7 +148,7 @@ def normalized_goru_backward(d, saved, product, hidden, extra, columns, epsilon,
 
 @triton.jit
 def largest_2(a, b, other_a, other_b):
-    return tl.maximum(a, other_a), tl.maximum(b, other_b)
+    return tl.maximum(a, other_a, propagate_nan=_ALL), tl.maximum(b, other_b, propagate_nan=_ALL)
 
 
 @triton.jit
@@ -161,7 +163,8 @@ def softmax_2(a, b, heads):
     axis: tl.constexpr = len(a.shape) - 1
     lowest = tl.where(heads, a, float("-inf")), tl.where(heads, b, float("-inf"))
     largest_a, largest_b = tl.reduce(lowest, axis, largest_2, keep_dims=axis > 0)
-    a, b = tl.exp(tl.minimum(a - largest_a, 0.0)), tl.exp(tl.minimum(b - largest_b, 0.0))
+    a = tl.exp(tl.minimum(a - largest_a, 0.0, propagate_nan=_ALL))
+    b = tl.exp(tl.minimum(b - largest_b, 0.0, propagate_nan=_ALL))
     sum_a, sum_b = totals_2(tl.where(heads, a, 0.0), tl.where(heads, b, 0.0))
     return a / sum_a, b / sum_b
 

@@ -59,7 +59,7 @@ class Programs(NamedTuple):
 def programs_of(batch: int, size: int, processors: int, is_forward: bool) -> Programs:
     """Return the programs for a batch and N, on a GPU with that many multiprocessors."""
     tile = max(TILE[not is_forward] // triton.next_power_of_2(size), 1)
-    number = min(-(-PROGRAMS_PER_PROCESSOR * processors // batch), -(-size // tile), MOST_PROGRAMS)
+    number = min(-(-PROGRAMS_PER_PROCESSOR * processors // max(batch, 1)), -(-size // tile), MOST_PROGRAMS)
     share = -(-size // (number * tile)) * tile
     return Programs(tile, share, -(-size // share))
 
