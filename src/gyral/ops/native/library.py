@@ -208,7 +208,7 @@ def _open(path: Path) -> ctypes.CDLL:
 def _compile(command: list[str], source: Path, path: Path) -> None:
     """Compile a source unless another process does at the same time, and append the digest to the library.
 
-    The system's loader ignores the digest. The folders of compilations that were killed are removed.
+    The system's loader ignores the digest. The folders of compilations that were killed are removed, an hour later.
 
     Args:
         command: The compiler and its flags.
@@ -219,8 +219,8 @@ def _compile(command: list[str], source: Path, path: Path) -> None:
         if _is_whole(path):
             return
         log.info("Compiling %s; this takes some seconds", source.name)
-        for folder in path.parent.glob(f"{FOLDER}*"):
-            _remove_if_abandoned(folder)
+        for earlier in path.parent.glob(f"{FOLDER}*"):
+            _remove_if_abandoned(earlier)
         with tempfile.TemporaryDirectory(prefix=FOLDER, dir=path.parent) as folder:
             made = Path(folder) / path.name
             _run([*command, f"-I{SOURCES}", str(source), "-o", str(made)])
