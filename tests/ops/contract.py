@@ -59,7 +59,7 @@ class Contract:
         typical: How many times as large the error in float32 typically may be for random drawings.
         worst: The same for one random drawing, in terms of the largest error of the naive function.
         is_smooth: Whether finite differences are those of the gradients, for the options of a kind.
-        loops: Whether NaN spreads as in the kernels in the naive function, which most often is a loop over the steps.
+        loops: Whether the naive function goes through the steps one by one, so that NaN spreads as in the kernels.
     """
 
     run: Run

@@ -445,7 +445,7 @@ def test_a_reset_forgets(case: Case) -> None:
 
 @every_kind
 def test_a_nan_stays_in_its_row_and_comes_from_no_later_step(case: Case) -> None:
-    """A NaN is seen in the results, and where the naive function has one; see `Contract.loops`."""
+    """A NaN is seen in the results, and where the naive function has one, if it is a loop."""
     contract = case.contract
     steps, rows = torch.arange(case.steps).unsqueeze(1), torch.arange(case.batch)
     case.options["lengths"], case.options["starts"] = None, (steps == 3) & (rows == 1)

@@ -84,7 +84,6 @@ CONTRACT = Contract(
     truth=in_numpy,
     exact=1e-10,
     single=1e-3,
-    loops=True,
 )
 
 
