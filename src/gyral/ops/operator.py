@@ -275,11 +275,10 @@ class Operator:
         ]
         found = kernels.backward(arguments, results, saved, given_gradients, dict(zip(fields, needed, strict=True)))
         flat: Sequence[Tensor | None] = _flatten([found.get(name) for name in fields], sizes)
-        if any(is_needed and each is None for each, is_needed in zip(flat, needs, strict=True)):
-            names = [
-                name for name, is_needed in zip(fields, needed, strict=True) if is_needed and found.get(name) is None
-            ]
-            raise InputError(f"{', '.join(names)} must not require a gradient: the kernels compute none for it")
+        missing = [is_needed and each is None for each, is_needed in zip(flat, needs, strict=True)]
+        if any(missing):
+            names = [name for name, value in zip(fields, _unflatten(missing, sizes), strict=True) if _any(value)]
+            raise InputError(f"the kernels compute no gradient of {', '.join(names)}, which requires one: detach it")
         return flat
 
     def _backward_of_copies(self, gradients: Any, results: Any, saved: list[Tensor], *others: Any) -> list[Tensor]:

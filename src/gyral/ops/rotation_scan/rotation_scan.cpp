@@ -172,10 +172,11 @@ template <class Real, class Activation> struct Scan {
             inverse_target = inverse_embedded = 0;
             std::fill_n(step.w2, row_width, normal);
             std::fill_n(step.w1, row_width, normal);
-        }
-        for (Index i = 0; i < row_width && inverse_target != 0; ++i) {
-            step.w2[i] *= inverse_target;
-            step.w1[i] *= inverse_embedded;
+        } else {
+            for (Index i = 0; i < row_width; ++i) {
+                step.w2[i] *= inverse_target;
+                step.w1[i] *= inverse_embedded;
+            }
         }
         step.scalars[INVERSE_TARGET] = inverse_target;
         step.scalars[INVERSE_EMBEDDED] = inverse_embedded;
