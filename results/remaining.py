@@ -13,6 +13,7 @@ a date: one from before a change of the cell or the task does not count.
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ from gyral.runs.run_record import RunRecord
 FOLDER = Path(__file__).parent
 GYRAL = [sys.executable, "-m", "gyral"]
 LOGS = Path("outputs/remaining")
+OUTSIDE_LISTS = re.compile(r",(?![^\[]*\])")  # commas between values, which may be lists
 
 
 class Item(NamedTuple):
@@ -62,7 +64,7 @@ class Item(NamedTuple):
         An item whose learning rate is chosen by trials keeps all seeds, because the trials are not in the axes.
         """
         table = load(self.sweep)
-        axes = table.axes | {key: value.split(",") for key, value in self.options.items()}
+        axes = table.axes | {key: OUTSIDE_LISTS.split(value) for key, value in self.options.items()}
         known = [record for record in records(self.row) if record.provenance.started >= self.since]
 
         def has(seed: str) -> bool:

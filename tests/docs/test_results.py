@@ -223,6 +223,9 @@ def test_the_queue_trains_the_seeds_that_lack() -> None:
     item = remaining.Item("a title", "recall", "recall/lstm", recall, 3.0)
     assert item.lacking() == item._replace(options=recall | {"seed": "99"}, hours=1.0)
     assert item._replace(options=recall | {"seed": "1,2"}).lacking() is None
+    of_list = {"model.layer_sizes": "[400,400,200]", "seed": "1,2,3"}
+    words = remaining.Item("a title", "on_lstm_paper_lm_small", "on_lstm_paper/lm_small/on_lstm", of_list, 3.0)
+    assert words.lacking() is None
     since = item._replace(since="9999")
     assert since.lacking() == since
     chosen = remaining.Item("a title", "language_small", "language_small/lstm", {"seed": "1,99"}, 3.0)
