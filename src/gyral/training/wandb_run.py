@@ -228,6 +228,8 @@ def start(run: Run, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Ru
         The logger of the run, or None if W&B cannot log even offline.
     """
     os.environ.pop("WANDB_SERVICE", None)  # the process of a program that started this one, such as an agent
+    # reports of wandb's own errors to its makers, whose retries are printed without a network
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     with suppress(ImportError, AttributeError):  # older versions do not have it
         statistics: Any = import_module("wandb.analytics.opentelemetry").opentelemetry_proxy
         statistics.disable()  # those of wandb's own use delay the end of a program without a server
