@@ -16,6 +16,7 @@ from gyral.cells.base import RecurrentCell
 from gyral.config.plain import plain_values
 from gyral.core.errors import OptionError
 from gyral.core.files import plain_text
+from gyral.nn.recurrent import RecurrentBase
 from gyral.plotting.layout import finish
 from gyral.plotting.style import add_legend, without_formulas
 from gyral.runs.directory import Run
@@ -31,6 +32,25 @@ MAX_FRAMES = 120  # of an animation, about 1 MB
 def cells_of(task: Task) -> list[RecurrentCell]:
     """Return the recurrent cells of a task in the order of its layers."""
     return [module for module in task.modules() if isinstance(module, RecurrentCell)]
+
+
+def name_cells(task: Task) -> dict[str, RecurrentCell]:
+    """Return `cells_of` by name: "layer 2", "layer 1, backward", "layer 1, slow" for a cell of a cell."""
+    directions = {name: module.directions for name, module in task.named_modules() if isinstance(module, RecurrentBase)}
+    found = {}
+    for path, module in task.named_modules():
+        if not isinstance(module, RecurrentCell):
+            continue
+        network, _, place = path.rpartition(".cells.")
+        words = [path.removeprefix("model.")]
+        if network in directions:
+            index, _, part = place.partition(".")
+            layer, direction = divmod(int(index), directions[network])
+            words = [network.removeprefix("model.").removesuffix("recurrent"), f"layer {layer + 1}"]
+            words += ["backward" if direction else "forward"] if directions[network] > 1 else []
+            words.append(part)
+        found[", ".join(word.strip(".").replace(".", " ") for word in words if word)] = module
+    return found
 
 
 def first_batch(task: Task, split: str) -> Any:
