@@ -20,8 +20,9 @@ from gyral.nn.recurrent import RecurrentBase
 from gyral.plotting.layout import finish
 from gyral.plotting.style import add_legend, without_formulas
 from gyral.runs.directory import Run
-from gyral.runs.names import model_name
-from gyral.runs.run_record import task_of
+from gyral.runs.names import model_name, row_names
+from gyral.runs.provenance import read_overrides
+from gyral.runs.run_record import by_key, task_of
 from gyral.runs.saved_files import LARGEST_LOG, read_text
 from gyral.tasks.base import Task
 
@@ -104,6 +105,21 @@ def describe_run(run: Run) -> str:
     """Return the model and the task of a run as text, such as "RUM λ = 1 on recall"."""
     config = plain_values(run.config)
     return f"{model_name(config)} on {task_of(config)}"
+
+
+def name_runs(runs: Sequence[Run]) -> list[str]:
+    """Return the names of runs in one figure: those of their rows in a report.
+
+    Runs whose names are equal also show their seeds, and if these are equal too, their directories.
+    """
+    configs = [plain_values(run.config) for run in runs]
+    overrides = [by_key(read_overrides(run.directory)) for run in runs]
+    names = row_names([*zip(configs, overrides, strict=True)])
+    seeds, directories = [f"seed {config['seed']}" for config in configs], [str(run.directory) for run in runs]
+    for further in (seeds, directories):
+        equal = [names.count(name) > 1 for name in names]
+        names = [f"{name}, {own}" if same else name for name, own, same in zip(names, further, equal, strict=True)]
+    return [*map(without_formulas, names)]
 
 
 def read_numbers(directory: Path, name: str, callback: str) -> tuple[list[str], np.ndarray]:

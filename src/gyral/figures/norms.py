@@ -5,16 +5,17 @@ from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from gyral.config.plain import plain_values
-from gyral.figures.common import add_title, read_numbers
+from gyral.figures.common import add_title, name_runs, read_numbers
 from gyral.plotting.layout import finish, place_markers, set_limits
 from gyral.plotting.sizes import WIDTHS
-from gyral.plotting.style import DASHES, add_legend, cell_styles, without_formulas
+from gyral.plotting.style import DASHES, add_legend, cell_styles
 from gyral.runs.directory import Run
 from gyral.runs.metrics_file import read_metrics
-from gyral.runs.names import model_name
 from gyral.runs.run_record import cell_of
 from gyral.training.callbacks.norms import Norms, hidden_metric
 
@@ -24,11 +25,11 @@ def norms(*runs: Run) -> Figure:
 
     The upper panels show the norms of the gradient, and of the last hidden state of each cell, during training. The
     lower panels show, for each run and cell, the norm of the gradient with respect to the hidden state at each time
-    step, at some validations; they share their limits.
+    step, at some validations; they share their limits, and the color and dashes of a training step.
     """
     recorded = [read_step_gradients(run.directory) for run in runs]
     configs = [plain_values(run.config) for run in runs]
-    names = ["" if len(runs) == 1 else without_formulas(model_name(config)) for config in configs]
+    names = [""] if len(runs) == 1 else name_runs(runs)
     columns = max(2, *(len(gradients) for _, gradients in recorded))
     figure = Figure(figsize=(WIDTHS["page"] * columns / 2, 2.1 * (1 + len(runs))), layout="constrained")
     if len(runs) == 1:
@@ -51,29 +52,29 @@ def norms(*runs: Run) -> Figure:
             axes.plot(x, y, label=key, gid="row", **look)
         axes.set(xlabel="training step", ylabel=f"norm of the {label}")
         panels.append((axes, np.concatenate([x for _, x, _ in curves]), np.concatenate([y for *_, y in curves])))
-    for row, (name, (steps, gradients)) in enumerate(zip(names, recorded, strict=True), start=1):
-        width, last = 2 * columns // len(gradients), len(steps) - 1
-        chosen = sorted({0, last // 3, 2 * last // 3, last})  # validations
+    chosen = [sorted({part * (len(steps) - 1) // 3 for part in range(4)}) for steps, _ in recorded]  # validations
+    looks = _looks({steps[index] for (steps, _), own in zip(recorded, chosen, strict=True) for index in own})
+    for row, (name, (steps, gradients), own) in enumerate(zip(names, recorded, chosen, strict=True), start=1):
+        width = 2 * columns // len(gradients)
         for place, (cell, values) in enumerate(gradients.items()):
             axes = figure.add_subplot(grid[row, place * width : (place + 1) * width])
-            for shade, index in enumerate(chosen):
-                color = colormaps["viridis"](0.75 * shade / max(len(chosen) - 1, 1))
-                after = f"after step {steps[index]:,}"
-                axes.plot(values[index], label=after, color=color, linestyle=DASHES[shade])
+            for index in own:
+                look = looks[steps[index]]
+                axes.plot(values[index], label=f"after step {steps[index]:,}", **look)
+                if len(alone := isolated_points(values[index])):  # no line reaches them
+                    axes.plot(alone, values[index, alone], **{**look, "linestyle": "none", "marker": "."})
             of_cell = "" if len(gradients) == 1 else f" of {cell.removeprefix('recurrent.').replace('.', ' ')}"
             axes.set(xlabel=f"time step{of_cell}", ylabel="norm of ∂loss/∂hidden")
             axes.set_title(name)
-            panels.append((axes, np.arange(values.shape[1]), values[chosen].ravel()))
+            panels.append((axes, np.arange(values.shape[1]), values[own].ravel()))
     along_time = np.concatenate([y for *_, y in panels[2:]])
     for axes, x, y in panels:
         axes.grid()
         set_limits(axes, "x", x, log=False, bounds=(0, x.max(initial=1)))
         shown = y if axes in (panels[0][0], panels[1][0]) else along_time
         set_limits(axes, "y", shown, log=bool((shown > 0).any()), bounds=None)
-    entries: dict[str, Any] = {}
-    for axes in (panels[0][0], panels[1][0], panels[-1][0]):
-        handles, labels = axes.get_legend_handles_labels()
-        entries |= dict(zip(labels, handles, strict=True))
+    entries = _lines_by_label([axes for axes, _, _ in panels])
+    entries |= {label: entries.pop(label) for label in (f"after step {step:,}" for step in looks)}  # in their order
     add_legend(figure, list(entries.values()), list(entries))
     finish([axes for axes, _, _ in panels], integer_x=True)
     for axes, _, _ in panels[:2]:
@@ -81,10 +82,34 @@ def norms(*runs: Run) -> Figure:
     return figure
 
 
+def _looks(steps: set[int]) -> dict[int, dict[str, Any]]:
+    """Return the color and the dashes of the validation after each of a number of steps, in the order of the steps."""
+    colors = colormaps["viridis"](0.75 * np.arange(len(steps)) / max(len(steps) - 1, 1))
+    return {
+        step: {"color": to_hex(colors[place]), "linestyle": DASHES[place % len(DASHES)]}
+        for place, step in enumerate(sorted(steps))
+    }
+
+
+def _lines_by_label(panels: list[Axes]) -> dict[str, Any]:
+    """Return the lines of panels by their labels, one for each label."""
+    found: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        found |= dict(zip(labels, handles, strict=True))
+    return found
+
+
 def _hidden_metrics(name: str, cells: list[str]) -> dict[str, str]:
     """Return the metric of each cell of a run by its label; a single cell needs no name, and a single run neither."""
     own = {cell: cell.removeprefix("recurrent.") if len(cells) > 1 else "" for cell in cells}
     return {", ".join(filter(None, (name, own[cell]))): hidden_metric(cell) for cell in cells}
+
+
+def isolated_points(values: np.ndarray) -> np.ndarray:
+    """Return the indices of the finite values (T,) whose neighbors are not finite."""
+    finite = np.pad(np.isfinite(values), 1)
+    return np.flatnonzero(finite[1:-1] & ~finite[:-2] & ~finite[2:])
 
 
 def read_step_gradients(directory: Path) -> tuple[list[int], dict[str, np.ndarray]]:

@@ -151,12 +151,29 @@ def test_the_figure_is_saved(directory: Path) -> None:
     assert draw("norms", directory)[0].is_file()
 
 
-def test_several_runs_are_in_one_figure(directory: Path) -> None:
-    run = load_run(directory)
-    figure = norms(run, run)
+def test_several_runs_are_in_one_figure(directory: Path, tmp_path: Path) -> None:
+    for name in ("config.yaml", "overrides.yaml", "metrics.csv"):
+        (tmp_path / name).write_text((directory / name).read_text().replace("seed: 1", "seed: 2"))
+    header, _, row = (directory / Norms.FILE).read_text().split("\n")[:3]
+    (tmp_path / Norms.FILE).write_text(
+        "\n".join((header, "3," + "0," * 5 + "0.1" + ",0" * (header.count(",") - 6), row, ""))
+    )
+    figure = norms(load_run(directory), load_run(tmp_path))
     gradient, hidden, *panels = figure.axes
     assert [len(axes.lines) for axes in (gradient, hidden)] == [2, 2]
-    assert len(panels) == 2
+    assert [panel.get_title() for panel in panels] == ["RUM, seed 1", "RUM, seed 2"]
+    # validations after the same step look alike in all panels and in the legend, and no others do
+    looks: dict[str, set[object]] = {}
+    for line in (*(line for panel in panels for line in panel.lines), *figure.legends[0].get_lines()):
+        if line.get_linestyle() != "None":
+            looks.setdefault(str(line.get_label()), set()).add((line.get_color(), line.get_linestyle()))
+    assert all(len(own) == 1 for own in looks.values())
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert texts == ["RUM, seed 1", "RUM, seed 2", *(f"after step {step}" for step in (4, 8, 16, 24))]
+    assert len(set.union(*(looks[text] for text in texts))) == len(texts)
+    # a gradient between two that vanished has no line
+    marked = [line for line in panels[1].lines if line.get_marker() == "."]
+    assert marked[0].get_xydata().tolist() == [[5, 0.1]]
 
 
 def test_a_run_of_version_0_2_0_shows_the_one_curve_that_it_has(directory: Path, tmp_path: Path) -> None:
