@@ -1,11 +1,13 @@
 """The figure of errors in the state."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 from torch.utils._pytree import tree_leaves
 
 from gyral.core.errors import OptionError
@@ -55,7 +57,8 @@ def test_distances_and_labels_equal_those_of_the_words_read_letter_by_letter() -
 
 
 def test_runs_of_a_model_share_a_line(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tasks = iter([build_task(*GROUP, "model=gru", f"seed={seed}") for seed in (1, 2)])
+    options = [("seed=1",), ("seed=2", "task.test_factors=[1,2,4]"), ("seed=1", "task.test_factors=[1,2]")]
+    tasks = iter([build_task(*GROUP, "model=gru", *own) for own in options])
     measured: list[recovery.Recovery] = []
     measure = recovery.measure_recovery
 
@@ -65,14 +68,18 @@ def test_runs_of_a_model_share_a_line(run: Run, tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(build, "load_trained", lambda run, checkpoint: (next(tasks), 0))
     monkeypatch.setattr(recovery, "measure_recovery", remember)
+    other = replace(run, config=OmegaConf.merge(run.config, {"model": {"cell": {"lambd": 0}}}))
     with style():
-        figure = recovery.recovery(run, run)
+        figure = recovery.recovery(run, run, other)
         check_figure(figure)
         save(figure, tmp_path / "recovery.png", "Recovery")
-    _, line = figure.axes[0].lines
+    _, line, short = figure.axes[0].lines
     assert line.get_color() == cell_styles(["RUM"])[0]["color"], "the cell of the run"
-    expected = np.mean([np.clip(each.distance, *recovery.DRAWN) for each in measured], axis=0)
+    expected = np.mean([np.clip(each.distance[:4], *recovery.DRAWN) for each in measured[:2]], axis=0)
+    assert line.get_xdata().tolist() == [1, 2, 4, 8], "as far as both runs"
     assert line.get_ydata() == pytest.approx(expected)
+    assert short.get_xdata().tolist() == [1, 2]
+    assert [axes.get_xticks().tolist() for axes in figure.axes] == [[1, 4]] * 2, "also beyond the end of a short line"
 
 
 @pytest.mark.parametrize(

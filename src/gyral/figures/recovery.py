@@ -47,7 +47,8 @@ def recovery(*runs: Run) -> Figure:
 
     Words of the longest test are read up to the length of training. Then Gaussian noise with a tenth of the norm of
     the state is added to it, and the rest of the words is read from both states. Runs whose models have the same name
-    share a line, their median, with a band from the smallest to the largest value.
+    share a line, their median, with a band from the smallest to the largest value; it ends where the shortest of their
+    longest tests does.
 
     Raises:
         OptionError: A run's task is not one of state tracking with a label after each letter, or none of its tests is
@@ -69,12 +70,16 @@ def recovery(*runs: Run) -> Figure:
         cells[name] = cell_of(config)
     figure, panels = make_grid(2, "page", share_x=True, share_y=False)
     panels[0].axhline(NOISE, label="neither corrected nor amplified", **BASELINE)
+    drawn = []
     for (name, found), look in zip(groups.items(), cell_styles([*cells.values()]), strict=True):
-        distances = np.nan_to_num([each.distance for each in found], nan=np.inf).clip(*DRAWN)
-        for axes, values in zip(panels, (distances, 100 * np.array([each.right for each in found])), strict=True):
-            axes.plot(found[0].letters, np.median(values, axis=0), label=name, **look)
+        letters = min((each.letters for each in found), key=len)
+        drawn.append(letters)
+        distances = np.nan_to_num([each.distance[: len(letters)] for each in found], nan=np.inf).clip(*DRAWN)
+        right = 100 * np.array([each.right[: len(letters)] for each in found])
+        for axes, values in zip(panels, (distances, right), strict=True):
+            axes.plot(letters, np.median(values, axis=0), label=name, **look)
             band = values.min(axis=0), values.max(axis=0)
-            axes.fill_between(found[0].letters, *band, color=look["color"], alpha=0.15, linewidth=0)
+            axes.fill_between(letters, *band, color=look["color"], alpha=0.15, linewidth=0)
     if len(groups) == 1:
         add_title(figure, runs[0], f"a state with an error of {percent(NOISE)}")
     panels[0].set(yscale="log", ylabel="relative distance of the state")
@@ -84,7 +89,7 @@ def recovery(*runs: Run) -> Figure:
         axes.set(xscale="log", xlabel="letters since the error")
     add_legend(figure, *panels[0].get_legend_handles_labels())
     finish(panels, integer_x=True)
-    marked = groups[name][0].letters[::2]
+    marked = max(drawn, key=len)[::2]
     for axes in panels:
         axes.minorticks_off()
         axes.set_xticks(marked, map(str, marked))
