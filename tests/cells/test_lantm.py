@@ -210,3 +210,16 @@ def test_traces() -> None:
     torch.testing.assert_close(places.strength, gates["strength"][-1])
     read = layer.cells[0].weightings(outputs[-1], steps[-1].state)["read"]
     torch.testing.assert_close(read.sum(-1), torch.ones(B))
+
+
+@for_each("weighting", ["inv_norm", "softmax"])
+@for_each("read_first", [False, True])
+def test_weightings_are_the_weights_of_the_vectors_in_what_a_step_read(weighting: str, read_first: bool) -> None:
+    options: dict[str, Any] = {"weighting": weighting, "read_first": read_first, "capacity": 4, "forget": 1}
+    cell = LANTM(X, N, width=W, **options).double().cells[0]
+    state, write = cell.init_state(B), torch.rand(3 * T, B) < 0.6
+    for mask in write:
+        output, state = cell(MaskedInputs(torch.randn(B, X).double(), mask), state)
+        weights = cell.weightings(output, state, mask)["read"]
+        read = torch.bmm(weights.unsqueeze(1), state.vectors).squeeze(1)
+        torch.testing.assert_close(read, state.read_vector)

@@ -11,9 +11,9 @@ from gyral.models.memory_trace import memory_cells, trace_memory
 from tests.helpers.running import SMALL_ALGORITHM, build_task
 
 
-@pytest.mark.parametrize("weighting", ["inv_norm", "softmax"])
-def test_a_trace_holds_the_states_of_the_longest_example(weighting: str) -> None:
-    task: Any = build_task(*SMALL_ALGORITHM, "model=lantm", f"model.cell.weighting={weighting}").eval()
+@pytest.mark.parametrize("option", ["weighting=inv_norm", "weighting=softmax", "read_first=true"])
+def test_a_trace_holds_the_states_of_the_longest_example(option: str) -> None:
+    task: Any = build_task(*SMALL_ALGORITHM, "model=lantm", f"model.cell.{option}").eval()
     batch = next(iter(task.data.loader("val")))
     row = int(batch.lengths.argmax())
     steps = int(batch.lengths[row])
@@ -31,7 +31,8 @@ def test_a_trace_holds_the_states_of_the_longest_example(weighting: str) -> None
             for shown, found in zip(trace.keys, locations, strict=True):
                 assert np.allclose(shown[step], found[0], atol=1e-6)
             [read] = trace.weightings.values()
-            assert np.allclose(read[step], cell.weightings(output, state)["read"][0, : read.shape[1]], atol=1e-6)
+            weights = cell.weightings(output, state, at_step.write)["read"]
+            assert np.allclose(read[step], weights[0, : read.shape[1]], atol=1e-6)
             # the reading is the mean of the vectors with these weights
             assert np.allclose(read[step] @ state.vectors[0, : read.shape[1]].numpy(), state.read_vector[0], atol=1e-5)
             for name, value in cell.gates(output).items():

@@ -146,7 +146,7 @@ class DNCCell(SlotMemoryCell):
                 gates[f"{name} {mode}"] = modes[..., head, index]
         return gates
 
-    def weightings(self, outputs: Tensor, state: State) -> dict[str, Tensor]:
+    def weightings(self, outputs: Tensor, state: State, write: Tensor | None = None) -> dict[str, Tensor]:
         names = head_names(self.heads, 1)
         return dict(zip(names, [*state.read_weights.unbind(1), state.write_weights], strict=True))
 

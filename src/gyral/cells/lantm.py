@@ -292,9 +292,12 @@ class LANTMCell(MemoryCell):
         distances = self.lie_group.squared_distance(key.unsqueeze(1), keys)
         if temperature is None:
             return read.normalize_weights(read.inverse_norm_weights(distances, strengths))
-        filled = torch.arange(keys.shape[1], device=keys.device) < count.unsqueeze(-1)
         temperature = F.softplus(temperature) + read.MIN_TEMPERATURE
-        return read.normalize_weights(read.softmax_weights(distances, strengths, temperature, filled))
+        return read.normalize_weights(read.softmax_weights(distances, strengths, temperature, self.filled(count)))
+
+    def filled(self, count: Tensor) -> Tensor:
+        """Return which slots (B, C) hold a vector."""
+        return torch.arange(self.capacity, device=count.device) < count.unsqueeze(-1)
 
     # ---------------------------------------------------------------- the fused path
 
@@ -345,9 +348,20 @@ class LANTMCell(MemoryCell):
         }
         return {name: value.sigmoid().squeeze(-1) for name, value in values.items() if value.shape[-1]}
 
-    def weightings(self, outputs: Tensor, state: State) -> dict[str, Tensor]:
+    def weightings(self, outputs: Tensor, state: State, write: Tensor | None = None) -> dict[str, Tensor]:
+        """Return the weights (B, C) of the vectors of a state in its read vector.
+
+        Args:
+            outputs: The output of the step.
+            state: The state after it.
+            write: (B,) bool or None, whether the step was allowed to write.
+        """
         temperature = self.split(F.linear(outputs, self.head_weight, self.head_bias)).temperature
-        return {"read": self.weigh(state.read_key, state.keys, state.strengths, state.count, temperature)}
+        count = state.count
+        if self.read_first:  # it read before it appended the last vector
+            count = count - (1 if write is None else write.long())
+        strengths = state.strengths.masked_fill(~self.filled(count), 0.0)
+        return {"read": self.weigh(state.read_key, state.keys, strengths, count, temperature)}
 
     def locations(self, state: State) -> Locations:
         last = (state.count - 1).clamp(min=0).unsqueeze(-1)

@@ -151,6 +151,6 @@ class NTMCell(SlotMemoryCell):
         )
         return dict(zip(head_names(self.heads, self.memory.write_heads), gates.unbind(-1), strict=True))
 
-    def weightings(self, outputs: Tensor, state: State) -> dict[str, Tensor]:
+    def weightings(self, outputs: Tensor, state: State, write: Tensor | None = None) -> dict[str, Tensor]:
         weights = torch.cat([state.read_weights, state.write_weights], dim=1)
         return dict(zip(head_names(self.heads, self.memory.write_heads), weights.unbind(1), strict=True))

@@ -33,7 +33,7 @@ class MemoryTrace(NamedTuple):
         writable: (T,) bool, the steps at which the memory may be written.
         gates: values in [0, 1], (T,) by name.
         weightings: weights of each head for each slot, (T, slots) by name. A memory that appends has as many slots as
-            its largest number of vectors, at least one.
+            its largest number of vectors, at least one; slots are those after the step.
         keys: None if the memory has no keys in a plane.
     """
 
@@ -69,14 +69,15 @@ def trace_memory(task: nn.Module, batch: Any) -> MemoryTrace:
     # the steps are the rows of one batch
     outputs = torch.cat([step.output for step in recorded[:steps]])
     state = tree_map(lambda *leaves: torch.cat(leaves), *(step.state for step in recorded[:steps]))
-    weightings = _arrays(cell.weightings(outputs, state)) if hasattr(cell, "weightings") else {}
+    write = getattr(batch, "write", None)
+    write = None if write is None else write[0, :steps]
+    weightings = _arrays(cell.weightings(outputs, state, write)) if hasattr(cell, "weightings") else {}
     keys = Keys(*map(_array, cell.locations(state))) if hasattr(cell, "locations") else None
     if keys is not None:
         slots = max(1, int(keys.stored.max()))
         weightings = {name: value[:, :slots] for name, value in weightings.items()}
     gates = _arrays(cell.gates(outputs)) if hasattr(cell, "gates") else {}
-    write = getattr(batch, "write", None)
-    writable = np.ones(steps, dtype=bool) if write is None else _array(write[0, :steps])
+    writable = np.ones(steps, dtype=bool) if write is None else _array(write)
     return MemoryTrace(writable, gates, weightings, keys)
 
 
