@@ -1,6 +1,7 @@
 """The figures of external memories, and of the answers that need one."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -140,7 +141,7 @@ def test_unsupported_cells_and_tasks_are_refused(lantm: Run, monkeypatch: pytest
     "options",
     [
         ("task=repeat_copy", "task.val_batches=1"),
-        ("task=sequences", f"task.data={sequences_file()}"),  # real values
+        ("task=sequences", f"task.data={sequences_file()}"),  # one real value per step
     ],
 )
 def test_vectors_are_drawn_as_columns(options: tuple[str, ...], lantm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,6 +151,10 @@ def test_vectors_are_drawn_as_columns(options: tuple[str, ...], lantm: Run, monk
     assert examples is not None
     with style():
         figure = strips(lantm)
+        check_figure(figure)
+    assert [panel.get_ylabel() for panel in figure.axes[:3]] == ["target", "prediction", "difference"]
+    lines = [panel.yaxis.label.get_window_extent() for panel in figure.axes]
+    assert not any(one.overlaps(other) for one, other in pairwise(lines))
     for example, panels in zip(examples, np.reshape(np.array(figure.axes), (-1, 3)), strict=True):
         target, prediction, difference = (panel.images[0].get_array() for panel in panels)
         assert np.array_equal(target.T, example.target)

@@ -18,7 +18,7 @@ from gyral.training import build
 
 MAX_EXAMPLES = 4
 MAX_STEPS = 200  # of an example; more rectangles would be too narrow
-TOKEN = 0.17  # inches, the height of the rectangle of a token
+TOKEN = 0.17  # inches, the height of the rectangle of a token, at least that of its label
 COMPONENT = 0.075  # inches, the height of the rectangle of a vector
 MAX_HEIGHT = 1.0  # inches of a strip
 TITLE = 0.3  # inches, with the distance to the example above
@@ -49,7 +49,7 @@ def strips(run: Run) -> Figure:
         raise OptionError("run", run.directory, reason)
     longest = max(len(example.target) for example in examples)
     width = examples[0].target.shape[1] if examples[0].target.ndim > 1 else 0
-    height = min(MAX_HEIGHT, COMPONENT * width) if width else TOKEN
+    height = min(MAX_HEIGHT, max(TOKEN, COMPONENT * width))
     size = (WIDTHS["page"], 0.9 + len(examples) * (TITLE + 3 * (height + 0.05)))
     figure = Figure(figsize=size, layout="constrained")
     add_title(figure, run, f"validation examples at step {step:,}; gray: beyond the end")

@@ -160,6 +160,8 @@ def _wrap(axes: Axes) -> None:
     """Break labels that are longer than their axis into lines."""
     box = axes.get_window_extent()
     for label, available in ((axes.xaxis.label, box.width), (axes.yaxis.label, box.height), (axes.title, box.width)):
+        if label is axes.yaxis.label and label.get_rotation() == 0:  # beside the axis, not along it
+            continue
         extent = label.get_window_extent()
         needed = extent.height if label is axes.yaxis.label else extent.width
         if needed > available:
