@@ -223,3 +223,21 @@ def test_weightings_are_the_weights_of_the_vectors_in_what_a_step_read(weighting
         weights = cell.weightings(output, state, mask)["read"]
         read = torch.bmm(weights.unsqueeze(1), state.vectors).squeeze(1)
         torch.testing.assert_close(read, state.read_vector)
+
+
+@for_each("weighting", ["inv_norm", "softmax"])
+@for_each("read_first", [False, True])
+def test_slots_beyond_the_count_have_no_gradient_on_any_backend(weighting: str, read_first: bool) -> None:
+    options: dict[str, Any] = {"weighting": weighting, "read_first": read_first, "capacity": 6}
+    layers = [LANTM(X, N, width=W, backend=backend, **options).double() for backend in ("reference", "fused")]
+    layers[1].load_state_dict(layers[0].state_dict())
+    inputs = torch.randn(4, B, X, dtype=torch.float64)
+    _, state = layers[0](inputs[:2])
+    gradients = []
+    for layer in layers:
+        strengths = state.strengths.detach().requires_grad_()
+        outputs, _ = layer(inputs[2:], state._replace(strengths=strengths))
+        gradients.append(*torch.autograd.grad(outputs.square().sum(), strengths))
+    torch.testing.assert_close(*gradients)
+    assert not gradients[0][..., 2:].any()
+    assert gradients[0][..., :2].all()

@@ -231,16 +231,17 @@ class LANTMCell(MemoryCell):
             write_step = torch.where(allowed, write_step, state.write_step)
             slot, vacant = slot & allowed, vacant | ~allowed & (index == first)
             count = torch.where(write, count, state.count)
-        # what an initial state has beyond its count is not part of the memory, and gets no gradient
+        # what a passed state has beyond its count is not part of the memory, and gets no gradient
         keys, vectors, strengths = state.keys, state.vectors, state.strengths.masked_fill(vacant, 0.0)
         keys, vectors = (leaf.masked_fill(vacant.unsqueeze(-1), 0.0) for leaf in (keys, vectors))
         keys = torch.where(slot.unsqueeze(-1), write_key.unsqueeze(1), keys)
         vectors = torch.where(slot.unsqueeze(-1), heads.vector.tanh().unsqueeze(1), vectors)
         strengths = torch.where(slot, heads.strength.sigmoid(), strengths)
         read_key, read_step = self.move(heads.read, state.read_key, state.read_step)
-        memory = (
-            state if self.read_first else state._replace(keys=keys, vectors=vectors, strengths=strengths, count=count)
-        )
+        if self.read_first:
+            memory = state._replace(strengths=state.strengths.masked_fill(~self.filled(state.count), 0.0))
+        else:
+            memory = state._replace(keys=keys, vectors=vectors, strengths=strengths, count=count)
         weights = self.weigh(read_key, memory.keys, memory.strengths, memory.count, heads.temperature)
         read = torch.bmm(weights.unsqueeze(1), memory.vectors).squeeze(1)
         moved = read_key, read_step, write_key, write_step
