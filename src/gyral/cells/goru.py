@@ -101,12 +101,14 @@ class GORUCell(RegularizedCell, SubCellMixin):
         return F.pad(self.bias[: 2 * self.hidden_size], (0, self.hidden_size))
 
     def sequence_constants(self, *shape: int) -> Constants:
-        return Constants(self.draw_masks(*shape), Shared(self.eunn()))
+        # a matrix that is rounded to bfloat16 is not orthogonal
+        return Constants(self.draw_masks(*shape), Shared(self.eunn(self.state_dtype)))
 
     def step(self, projected: Tensor, state: HiddenState, constants: Constants) -> tuple[Tensor, HiddenState]:
         gates = 2 * self.hidden_size
         old = self.apply_recurrent_dropout(state.hidden, constants.masks)
-        recurrent, rotated = F.linear(old, self.weight_hh), apply_eunn(constants.operator.value, old)
+        recurrent = F.linear(old, self.weight_hh)
+        rotated = self.to_parameter_dtype(apply_eunn(constants.operator.value, old.to(self.state_dtype)))
         input_gates, input_candidate = projected.split((gates, self.hidden_size), dim=-1)
         reset, update = torch.sigmoid(self.norm_gates(input_gates + recurrent)).chunk(2, dim=-1)
         candidate = unitary.modrelu(torch.addcmul(input_candidate, reset, rotated), self.bias[gates:])
