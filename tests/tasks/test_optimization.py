@@ -95,6 +95,14 @@ def test_wrong_values_are_named(option: str, reason: str) -> None:
         build_task(f"optimizer.{option}")
 
 
+@pytest.mark.parametrize("weight_drop", [0, 0.5])
+def test_weight_decay_of_kernels_that_are_held_constant_is_refused(weight_drop: float) -> None:
+    options = ("model=rum_prime", "model.cell.hidden_size=4", f"model.weight_drop={weight_drop}", "optimizer=adamw")
+    build_task(*options, "optimizer.weight_decay=0").configure_optimizers()
+    with pytest.raises(OptionError, match=r"^optimizer\.weight_decay=0\.01: must be 0: .* the model holds constant$"):
+        build_task(*options).configure_optimizers()
+
+
 def test_the_options_equal_those_of_every_optimizer() -> None:
     config = compose_config("model=mamba", "model.cell.hidden_size=4")
     for optimizer in at_least(5, compose_choices("optimizer").values()):

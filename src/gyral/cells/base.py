@@ -70,6 +70,7 @@ class RecurrentCell(MaskedModule, ABC):
     scan_operator: "ClassVar[Operator | None]" = None  # that functions of torch surround where the first has no kernels
     steps_alone: ClassVar[bool] = False  # whether one step without gradients is faster by `step` than by `fused`
     no_decay_parameters: ClassVar[tuple[str, ...]] = ()  # parameters that set how memory decays; see optimizer.decay
+    constant_parameters: tuple[str, ...] = ()  # parameters with rows that are held constant, which may have no decay
     vector_parameters: ClassVar[tuple[str, ...]] = ()  # gains and biases in tensors of more than one dimension
     estimates_gradient: bool = False  # whether its gradient is not a derivative, such as a straight-through one
     recorded: "list[RecordedStep] | None" = None  # the steps since the start of `record_steps`

@@ -66,8 +66,8 @@ class RUMCell(RegularizedCell, SubCellMixin):
         eta: η > 0, the norm of the hidden vector, or None for no time normalization.
         activation: The function f: "relu", "tanh", "sigmoid" or "softsign".
         update_gate: Whether there is an update gate; without it h' = h̃.
-        trainable_target: Whether to train W_hh^τ and W_xh^τ. If False (RUM′) their gradient is exactly zero; do not
-            combine it with weight decay.
+        trainable_target: Whether to train W_hh^τ and W_xh^τ. If False (RUM′) their gradient is exactly zero; the
+            optimizer must have no weight decay for `weight_ih` and `weight_hh`, which it would change.
         trainable_embedding: Whether to train W̃_xh, likewise.
         layer_norm: Whether to apply layer normalization (Ba et al. 2016, with gain and bias) to τ, to u before its
             sigmoid, and to ε̃ + R h before f.
@@ -104,6 +104,8 @@ class RUMCell(RegularizedCell, SubCellMixin):
         self.norm_target = self._normalization(self.layer_norm)
         self.norm_gate = self._normalization(self.layer_norm and self.update_gate)
         self.norm_candidate = self._normalization(self.layer_norm)
+        if not (self.trainable_target and self.trainable_embedding):
+            self.constant_parameters = ("weight_ih",) if self.trainable_target else ("weight_ih", "weight_hh")
         self._cosines: list[Tensor] | None = None
         self.reset_parameters()
 

@@ -88,7 +88,8 @@ class Optimization:
             lr: the learning rate. None: that of the optimizer's options.
 
         Raises:
-            OptionError: the optimizer's ε is zero in the dtype of the parameters.
+            OptionError: the optimizer's ε is zero in the dtype of the parameters, or its weight decay would change
+                parameters that the model holds constant.
         """
         make = self._make_optimizer
         assert make is not None, "the task was built without an optimizer"
@@ -96,6 +97,7 @@ class Optimization:
         parameters: Any = model if isinstance(make, GroupedOptimizer) else model.parameters()
         optimizer = make(parameters, **options)
         _check_epsilon(optimizer)
+        _check_constants(model, optimizer)
         if self._make_scheduler is None:
             return optimizer
         scheduler = self._make_scheduler(optimizer)
@@ -144,3 +146,16 @@ def _check_epsilon(optimizer: Optimizer) -> None:
                 smallest, name = torch.finfo(dtype).smallest_normal, str(dtype).removeprefix("torch.")
                 reason = f"is zero in {name} (trainer.precision); must be ≥ {smallest:.0e}, such as 1e-4"
                 raise OptionError("optimizer.eps", epsilon, reason)
+
+
+def _check_constants(model: nn.Module, optimizer: Optimizer) -> None:
+    """Raise `OptionError` if weight decay would change parameters that have no gradient because they are constant."""
+    decays = {
+        p: group["weight_decay"] for group in optimizer.param_groups for p in group["params"] if "weight_decay" in group
+    }
+    for cell in model.modules():
+        constant = {*getattr(cell, "constant_parameters", ())}
+        for path, parameter in cell.named_parameters() if constant else ():
+            if decays.get(parameter) and constant & {*path.split(".")}:
+                reason = "must be 0: it would change kernels that the model holds constant"
+                raise OptionError("optimizer.weight_decay", decays[parameter], reason)
