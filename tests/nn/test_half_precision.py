@@ -16,7 +16,7 @@ from tests.helpers.running import ROOT
 
 X, N = 4, 8
 OTHERS = {  # the layers that are left out, with the reasons of docs/how-to/layers.md
-    "RUM(lambd=1)": "`RUM(lambd=1)`, whose memory stays a rotation, but that of all rounded steps.",
+    "RUM(lambd=1)": "The memory of `RUM(lambd=1)` stays a rotation, but that of all rounded steps.",
     **dict.fromkeys(COMPLEX, "The complex layers have no half precision, as PyTorch has none."),
 }
 OPTIONS: dict[str, dict[str, Any]] = {"SLiCE": {"dt": 0.01}}  # with dt = 1 the state of 4,000 steps overflows
