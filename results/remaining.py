@@ -159,10 +159,14 @@ def main(command: str = "list", jobs: str = "jobs=1") -> None:
         with ThreadPoolExecutor(int(jobs.removeprefix("jobs="))) as pool:
             list(pool.map(train, left))
     elif command == "land":
+        statuses = [0]
         for sweep in dict.fromkeys(item.sweep for item in left):
             if (DIRECTORY / sweep).is_dir():
                 words: list[Any] = [f"sweep={DIRECTORY / sweep}", "all=true", f"records={FOLDER / 'records'}"]
-                subprocess.run([*GYRAL, "report", *words], check=True, stdout=subprocess.DEVNULL)
+                statuses.append(subprocess.run([*GYRAL, "report", *words], stdout=subprocess.DEVNULL).returncode)
+        sys.exit(max(statuses))
+    elif command != "list":
+        sys.exit(f"error: {command}: must be list, run or land")
     else:
         print(table())
 

@@ -3,15 +3,18 @@
 import json
 import os
 import re
+import signal
 import textwrap
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
+from gyral.config import command_line
 from gyral.config.instantiation import check_values
 from gyral.config.words import hints
 from gyral.core.errors import OptionError
+from gyral.core.signals import SIGNALS
 from gyral.runs.run_record import select
 from tests.helpers.running import SMALL_COPY, SMALL_RECALL, choices, compose_config, invoke, spawn
 
@@ -219,6 +222,12 @@ def test_an_environment_variable_shows_the_traceback(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     with pytest.raises(Exception, match="nothing"):
         invoke("model=nothing")
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_a_command_with_the_status_of_ctrl_c(number: signal.Signals) -> None:
+    with pytest.raises(SystemExit, match=r"^130$"), command_line.one_line_errors():
+        os.kill(os.getpid(), number)
 
 
 def test_no_permission_to_write_is_one_line(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ OPTIONS = {
     "titles": ("ratings", "titles", "u.item"),
     "pictures": ("scenes", "clevr", "folder"),
 }
+COMMAND = (*SMALL_TEXT, "model=gru", "trainer.max_steps=2", "trainer.val_check_interval=2")
 
 
 def make(value: Any, content: str) -> None:
@@ -122,16 +123,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in (("data", "The cat sat on the mat.\n"), ("other", "The cot sit in the met.\n")):
         (folder / name).mkdir()
         (folder / name / "t.txt").write_text(200 * text)
-    words = (
-        *SMALL_TEXT,
-        "model=gru",
-        "trainer.max_steps=2",
-        "trainer.val_check_interval=2",
-        f"paths.data_dir={folder}",
-    )
     with pytest.MonkeyPatch.context() as context:
         context.chdir(folder / "data")
-        return train(folder / "run", *words, "task.corpus.path=t.txt")
+        return train(folder / "run", *COMMAND, f"paths.data_dir={folder}", "task.corpus.path=t.txt")
 
 
 def test_a_run_is_evaluated_and_resumed_on_its_data_alone(
@@ -160,7 +154,13 @@ def test_a_run_is_evaluated_and_resumed_on_its_data_alone(
     assert outcome.status == 0, outcome.err
     moved.write_text("another text\n" * 300)
     assert own[:16] in invoke(f"run={longer}", entry="evaluate").error
+
+    again = Path(shutil.copytree(run, tmp_path / "again"))
+    (again / "config.yaml").write_text((run / "config.yaml").read_text().replace(str(text), str(moved)))
+    command = (*COMMAND, f"paths.data_dir={run.parent}", f"task.corpus.path={moved}", f"hydra.run.dir={again}")
+    assert own[:16] in invoke(*command).error
     moved.unlink()
+    assert invoke(*command).status == 0, "results without the data"
     assert "does not exist; the run in" in invoke(f"run={longer}", entry="evaluate").error
     with pytest.raises(OptionError, match=own[:16]):
         load(longer / "checkpoints" / "last.ckpt")
@@ -173,8 +173,7 @@ def test_the_same_command_resumes_a_run_whose_path_was_typed(
     monkeypatch.chdir(run.parent / "data")
     copied = Path(shutil.copytree(run, tmp_path / "run"))
     (copied / "DONE").unlink()
-    words = (*SMALL_TEXT, "model=gru", "trainer.max_steps=2", "trainer.val_check_interval=2")
-    words = (*words, f"paths.data_dir={run.parent}", f"hydra.run.dir={copied}")
+    words = (*COMMAND, f"paths.data_dir={run.parent}", f"hydra.run.dir={copied}")
     assert invoke(*words, "task.corpus.path=t.txt").status == 0
     monkeypatch.chdir(run.parent / "other")
     assert "holds a run of another configuration" in invoke(*words, "task.corpus.path=t.txt").error

@@ -3,7 +3,11 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from gyral.config.roles import add_defaults
+from gyral.core.errors import UserError
+from gyral.runs.directory import read_saved_run
 from tests.helpers.running import SMALL_COPY, invoke
 
 
@@ -30,6 +34,12 @@ def test_a_start_without_a_checkpoint_leaves_no_false_provenance(tmp_path: Path)
     assert second["id"] == first["id"]
     diff = tmp_path / "git.diff"
     assert not diff.exists() or str(tmp_path) not in diff.read_text()
+
+
+def test_a_damaged_configuration_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("seed: 1\ntask: {}\n")
+    with pytest.raises(UserError, match=r"/config\.yaml: has no section model"):
+        read_saved_run(tmp_path)
 
 
 def test_an_option_that_a_class_has_gained_has_its_default() -> None:

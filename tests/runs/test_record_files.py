@@ -11,7 +11,7 @@ from gyral.core.errors import UserError
 from gyral.core.measures import ACCURACY
 from gyral.runs import records
 from gyral.runs.measures import to_plain
-from gyral.runs.record_files import SUFFIX, portable, read_probe, read_record, write_record
+from gyral.runs.record_files import SUFFIX, portable, portable_override, read_probe, read_record, write_record
 from tests.helpers.running import invoke
 from tests.helpers.written import TABLE1, report_of, write_run
 
@@ -94,6 +94,30 @@ def test_a_record_has_no_paths_of_the_machine(tmp_path: Path, monkeypatch: pytes
     assert content["overrides"] == [f"experiment={TABLE1}/gru", "seed=1", "weights=other"]
     assert str(tmp_path) not in path.read_text()
     assert "laptop" not in path.read_text()
+
+
+def test_overrides_have_no_paths_of_the_machine() -> None:
+    for word, expected in {
+        "weights=/home/me/a=b": "weights='a=b'",
+        "weights='/home/me/my,run'": "weights='my,run'",
+        "task.corpus.train=[/home/me/a.txt,/corpora/b.txt]": "task.corpus.train=[a.txt,data/b.txt]",
+    }.items():
+        assert portable_override(word, "/corpora") == expected
+    for word in ("experiment=a/b", "optimizer.lr=1e-3", "model.layer_sizes=[4, 2]", "model.cell.eta=null"):
+        assert portable_override(word, "/corpora") == word
+
+
+def test_runs_on_files_of_one_name_have_two_records(tmp_path: Path) -> None:
+    written = set()
+    for digest in ("0123456789", "9876543210"):
+        run = write_run(tmp_path / digest, f"{TABLE1}/gru", f"task.data=/{digest}/d.npz", accuracy=0.25)
+        origin = json.loads((run / "provenance.json").read_text())
+        (run / "provenance.json").write_text(json.dumps({**origin, "data": {"task.data": digest}}))
+        written.add(write_record(records.read_run(run), tmp_path / "records"))
+    assert sorted(path.name for path in written) == [
+        f"task.data=d.npz~01234567,seed=1{SUFFIX}",
+        f"task.data=d.npz~98765432,seed=1{SUFFIX}",
+    ]
 
 
 def test_values_that_are_not_paths_stay(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from signal import SIGINT
 from string import Template
 from typing import Any, NoReturn
 
@@ -30,7 +31,7 @@ from gyral.config.roles import GENERATED
 from gyral.config.words import read_words
 from gyral.core.commands import leave_out_current_directory, limit_spinning, print_version, program
 from gyral.core.errors import JobError, UserError, hide_passwords
-from gyral.core.signals import Interrupted
+from gyral.core.signals import SIGNALS, Interrupted, handlers, interrupt
 from gyral.core.streams import check_directory, end_without_reader, fail, finish_output, open_streams
 
 COMMANDS = ("train", "evaluate", "predict", "export", "generate", "report", "fetch", "dashboard")
@@ -124,7 +125,8 @@ def main(
 def one_line_errors() -> Iterator[None]:
     """Let a process end with status 1 and one line on standard error if anything fails within this context.
 
-    HYDRA_FULL_ERROR=1 shows the traceback. Ctrl-C, and a reader of standard output that has gone, end it silently.
+    HYDRA_FULL_ERROR=1 shows the traceback. Ctrl-C or another of `SIGNALS`, and a reader of standard output that has
+    gone, end it silently.
     """
     wants_traceback = shows_traceback()
     try:
@@ -132,7 +134,8 @@ def one_line_errors() -> Iterator[None]:
         check_directory()
         leave_out_current_directory()
         limit_spinning()
-        yield
+        with handlers(interrupt, [number for number in SIGNALS if number != SIGINT]):  # which Python handles
+            yield
     except (KeyboardInterrupt, Interrupted):
         sys.exit(INTERRUPTED)
     except SystemExit as end:

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -92,16 +92,21 @@ class StopRequest:
         print(f"\n{self.announcement}; press Ctrl-C again to stop immediately.", file=sys.stderr, flush=True)
 
 
+def interrupt(number: int, frame: Any) -> None:
+    """Handle a signal by raising `Interrupted`."""
+    raise Interrupted
+
+
 @contextmanager
-def handlers(handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """Handle `SIGNALS` in this context by a function. In other threads than the main thread, this does nothing.
+def handlers(handler: Callable[[int, Any], None], numbers: Sequence[signal.Signals] = SIGNALS) -> Iterator[None]:
+    """Handle signals in this context by a function. In other threads than the main thread, this does nothing.
 
     SIGHUP stays ignored if it is, as under nohup.
     """
     former: dict[signal.Signals, Any] = {}
     try:
         if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
+            for number in numbers:
                 if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                     former[number] = signal.signal(number, handler)
         yield

@@ -91,7 +91,8 @@ class Run:
         for key, digest in self._digests().items():
             owner, name = owner_of(values, key)
             # a run that has started needs the weights of another run no longer
-            if owner is None or owner[name] is None or (key == WEIGHTS and self.checkpoint is not None):
+            has_started = self.checkpoint is not None or self.results is not None
+            if owner is None or owner[name] is None or (key == WEIGHTS and has_started):
                 continue
             if not has_digest(content := content_of(key, owner[name]), digest):
                 known = f"whose SHA-256 is {digest[:16]}…"
@@ -198,10 +199,15 @@ def check_saved_config(
         UserError: it names an untrusted module, or lacks a section.
     """
     check_names(config, option, origin, trust)
+    check_sections(config, file or origin)
+
+
+def check_sections(config: dict[str, Any], file: Path) -> None:
+    """Raise `UserError` if a saved configuration lacks a section or an option that every run has."""
     for key in (*SECTIONS, *OPTIONS):
         value = config.get(key)
         if key not in config or (key in SECTIONS and not isinstance(value, dict) and (key in NOT_NULL or value)):
-            raise UserError(f"{file or origin}: has no {'section' if key in SECTIONS else 'option'} {key}")
+            raise UserError(f"{file}: has no {'section' if key in SECTIONS else 'option'} {key}")
 
 
 def check_links(directory: Path, option: str) -> None:
@@ -227,8 +233,13 @@ def check_links(directory: Path, option: str) -> None:
 
 
 def read_saved_run(directory: Path) -> Run:
-    """Return the run in a directory. Its configuration may come from somebody else and name anything."""
+    """Return the run in a directory. Its configuration may come from somebody else and name anything.
+
+    Raises:
+        UserError: a file is damaged.
+    """
     config = read_config(directory / CONFIG)
+    check_sections(config, directory / CONFIG)
     results = read_results(directory) if os.path.lexists(directory / DONE) else None
     return Run(directory, as_config(config), results, find_checkpoint(directory))
 

@@ -126,6 +126,8 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
             reason = f"holds a run of another configuration ({difference}); {instead}"
             raise OptionError("hydra.run.dir", directory, reason)
         run = Run(directory, wanted, run.results, run.checkpoint)
+    if config.resume is None and run.results is not None and run.has_data():
+        run.check_data()  # a job that is DONE must not stand beside new jobs on other data
     if run.results is None:
         run.check_data()
         start = f"Resuming from {run.checkpoint}" if run.checkpoint else "No checkpoint found; starting from step 0"

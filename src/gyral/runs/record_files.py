@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, TypeVar
 
+from gyral.config.overrides import parse, written
 from gyral.config.roles import IN_FOLDERS, PROCESS, SELECTION, key_of, role_of
 from gyral.core.commands import program, typed
 from gyral.core.errors import UserError
@@ -76,7 +77,13 @@ def write_record(record: RunRecord, folder: Path) -> Path:
     recorded = read_provenance(record.directory)
     data_dir = str((record.config.get("paths") or {}).get("data_dir") or "")
     config = {name: value for name, value in record.config.items() if name not in SECTIONS}
-    overrides = [portable(word, data_dir) for word in given]
+    overrides = [portable_override(word, data_dir) for word in given]
+    # files of one name in two folders are different data
+    data = recorded.get("data") or {}
+    names = [
+        word if word == short or key_of(word) not in data else f"{short}~{data[key_of(word)][:8]}"
+        for word, short in zip(given, overrides, strict=True)
+    ]
     versions = recorded.get("packages") or {}
     content = {
         "config": portable(config, data_dir),
@@ -96,7 +103,7 @@ def write_record(record: RunRecord, folder: Path) -> Path:
             "packages": {name: versions[name] for name in PACKAGES if name in versions},
         },
     }
-    path = folder / record_name(record, overrides)
+    path = folder / record_name(record, names)
     write_atomically(path, to_json_lines(content))
     return path
 
@@ -175,15 +182,21 @@ def portable(value: Any, data_dir: str) -> Any:
         return {name: portable(inner, data_dir) for name, inner in value.items()}
     if isinstance(value, list):
         return [portable(inner, data_dir) for inner in value]
-    if not isinstance(value, str):
-        return value
-    key, equals, text = value.partition("=") if "=" in value else ("", "", value)
-    if not text.startswith(os.sep):
+    if not isinstance(value, str) or not value.startswith(os.sep):
         return value
     for base, short in ((data_dir, "data"), (str(Path.cwd()), "")):
-        if base and PurePath(text).is_relative_to(base):
-            return key + equals + str(PurePath(short, PurePath(text).relative_to(base)))
-    return key + equals + PurePath(text).name
+        if base and PurePath(value).is_relative_to(base):
+            return str(PurePath(short, PurePath(value).relative_to(base)))
+    return PurePath(value).name
+
+
+def portable_override(word: str, data_dir: str) -> str:
+    """Return an override without paths of this machine, see `portable`."""
+    key, equals, text = word.partition("=")
+    parsed = parse(word)
+    value = text if parsed is None else parsed.value()
+    short = portable(value, data_dir)
+    return word if short == value else key + equals + written(short)
 
 
 def _logged(offered: Sequence[Offered], record: RunRecord) -> list[Offered]:

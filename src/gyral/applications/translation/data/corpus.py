@@ -17,6 +17,7 @@ from gyral.core.checks import check_choice, check_integer
 from gyral.core.errors import OptionError
 from gyral.core.extras import import_extra
 from gyral.core.measures import SPLITS
+from gyral.core.signals import Interrupted
 from gyral.data.corpus_cache import Prepared, Writer, load_or_prepare
 from gyral.data.raw_examples import Report, restore_report
 from gyral.data.vocabulary import PADDING, PADDING_ID, UNKNOWN
@@ -173,7 +174,7 @@ def _learn(source: PairSource, size: int, kind: str) -> bytes:
         try:
             for pair in source.pairs(report):
                 yield from pair
-        except (Exception, KeyboardInterrupt) as error:
+        except (Exception, KeyboardInterrupt, Interrupted) as error:
             faults.append(error)
             raise
 
