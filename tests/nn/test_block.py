@@ -127,6 +127,12 @@ def test_widths_and_options() -> None:
     cells = [partial(GRUCell, hidden_size=size) for size in (4, 6, 3)]
     model = made(cells, num_layers=3)
     assert model(inputs())[0].shape == (T, B, 4)
+    narrow = made(block_size=3, bidirectional=True)
+    assert (narrow.output_size, narrow.cells[0].input_size, narrow.cells[0].hidden_size) == (3, 3, N)
+    assert narrow(inputs())[0].shape == (T, B, 3)
+    for options, fault in ({"block_size": 0}, "block_size=0: must be"), ({"block": None, "block_size": 3}, "no effect"):
+        with pytest.raises(OptionError, match=fault):
+            made(**options)
     same = Recurrent(CELLS["gru"], N, block="prenorm")
     assert not list(same.block.enter.parameters()), "no linear layer where none is needed"
     with pytest.raises(OptionError, match="block=postnorm: must be one of prenorm, swiglu"):

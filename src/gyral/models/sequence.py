@@ -46,7 +46,7 @@ class SequenceModel(nn.Module):
             training batch (Gal and Ghahramani 2016).
         input_dropout, output_dropout: dropout probabilities, in [0, 1), of the inputs of the recurrent stack and of the
             head.
-        num_layers, bidirectional, dropout, locked_dropout, weight_drop, block, backend: see
+        num_layers, bidirectional, dropout, locked_dropout, weight_drop, block, block_size, backend: see
             `gyral.nn.recurrent.Recurrent`; `locked_dropout` also applies to inputs and outputs.
         layer_sizes: hidden size of each layer, such as [1150, 1150, 400]; None: `num_layers` layers of the hidden size
             of `cell`.
@@ -87,6 +87,7 @@ class SequenceModel(nn.Module):
         layer_sizes: Sequence[int] | None = None,
         initialization: str = "default",
         block: str | None = None,
+        block_size: int | None = None,
         backend: str = "auto",
     ) -> None:
         super().__init__()
@@ -117,6 +118,7 @@ class SequenceModel(nn.Module):
             locked_dropout=locked_dropout,
             weight_drop=weight_drop,
             block=block,
+            block_size=block_size,
         )
         self.recurrent.returns_copies = False  # nothing below overwrites them
         if dropout > 0 and self.recurrent.num_layers == 1 and block is None:

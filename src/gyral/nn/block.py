@@ -8,7 +8,8 @@ from torch.nn import functional as F
 
 from gyral.cells.base import RecurrentCell
 from gyral.cells.contract import make_cell
-from gyral.core.checks import check_choice
+from gyral.core.checks import check_choice, check_integer
+from gyral.core.errors import OptionError
 from gyral.ops.sequences import zero_beyond
 
 BLOCKS = ("prenorm", "swiglu")
@@ -17,17 +18,21 @@ EPSILON = 1e-6  # of RMSNorm
 
 
 def stream_width(
-    block: str | None, factory: Callable[[int], RecurrentCell], input_size: int, directions: int
+    block: str | None, size: int | None, factory: Callable[[int], RecurrentCell], input_size: int, directions: int
 ) -> int | None:
-    """Return the width of the blocks of a stack, the output size of its first layer; None without blocks.
+    """Return the width of the blocks of a stack: `size`, or the output size of its first layer; None without blocks.
 
     Raises:
-        OptionError: The block is unknown.
+        OptionError: The block is unknown, or there is a size without blocks.
         UserError: See `gyral.cells.contract.make_cell`.
     """
+    if block is None and size is not None:
+        raise OptionError("block_size", size, "has no effect without block")
     if block is None:
         return None
     check_choice("block", block, BLOCKS)
+    if size is not None:
+        return check_integer("block_size", size)
     with torch.random.fork_rng(devices=()):  # this cell is only built for its output size
         return directions * make_cell(factory, input_size).output_size
 

@@ -57,8 +57,9 @@ class RecurrentBase(ChoosesBackends, HasStates):
             with weight_hh) is zero in training, the same entries at all steps of a sequence (AWD-LSTM: Merity et al.,
             ICLR 2018).
         block: None: each layer reads the outputs of the layer below. "prenorm" and "swiglu": each layer is in a
-            residual block with a feed-forward network, see `gyral.nn.block.PreNormBlock`. The width of the blocks and
-            of the outputs is the output size of the first layer; `dropout` then acts on what each part of a block adds.
+            residual block with a feed-forward network, see `gyral.nn.block.PreNormBlock`; `dropout` then acts on
+            what each part of a block adds.
+        block_size: Width of the blocks and of the outputs. None: the output size of the first layer.
         device, dtype: Of the parameters; the defaults of torch if None.
 
     Attributes:
@@ -91,6 +92,7 @@ class RecurrentBase(ChoosesBackends, HasStates):
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         block: str | None = None,
+        block_size: int | None = None,
     ) -> None:
         super().__init__()
         self.input_size = check_integer("input_size", input_size)
@@ -107,7 +109,7 @@ class RecurrentBase(ChoosesBackends, HasStates):
         factories = list(cell_factory) if isinstance(cell_factory, Sequence) else [cell_factory] * num_layers
         if len(factories) != num_layers:
             raise OptionError("num_layers", num_layers, f"must be {len(factories)}, the number of cell factories")
-        width = stream_width(block, factories[0], input_size, self.directions)
+        width = stream_width(block, block_size, factories[0], input_size, self.directions)
         cells: list[RecurrentCell] = []
         sizes = [input_size]
         for factory in factories:
