@@ -309,6 +309,20 @@ def test_slurm_on_this_machine_divides_the_cores(
     monkeypatch.delenv("OMP_NUM_THREADS")  # which `begin` has set
 
 
+def test_joblib_starts_its_workers_again_for_the_next_jobs_of_a_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joblib, "_prepare_worker", os.getpid)  # instead of importing PyTorch
+    launcher = joblib.Joblib(n_jobs=1, gpus=0)
+    launcher.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+    pids = set()
+    for _ in ("trials of choose", "the other jobs"):
+        assert launcher.begin() == 1
+        pids.add(launcher.idle[-1].submit(os.getpid).result())
+        launcher.end()
+    assert len(pids - {os.getpid()}) == 2
+
+
 # What follows starts processes that import torch.
 
 

@@ -82,6 +82,7 @@ class Worker:
     def end(self, kill: bool = False) -> None:
         if self.pool is not None:
             self.pool.shutdown(wait=True, kill_workers=kill)
+            self.pool = None  # a sweep that chooses options runs further jobs afterwards
 
 
 def _prepare_worker() -> int:
