@@ -19,9 +19,10 @@ import pytest
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from omegaconf import OmegaConf
 
+from gyral.core.signals import Interrupted
 from gyral.sweeps import duration
 from gyral.sweeps.launchers import joblib, slurm
-from gyral.sweeps.launchers.base import execute, measure
+from gyral.sweeps.launchers.base import ParallelLauncher, execute, measure
 from gyral.sweeps.launchers.gpus import describe_sharing, gpus_of_worker, listed_gpus, simultaneous_jobs, visible_gpus
 from tests.helpers.launching import WITNESS, accident, read_witness
 from tests.helpers.running import (
@@ -180,6 +181,49 @@ def test_jobs_that_leave_gpus_idle_say_so(tmp_path: Path, here: list[Any], monke
     ]:
         assert describe_sharing("01234567", each, n_jobs) == f"8 GPUs: {said}"
     assert [simultaneous_jobs("01234567", each) for each in (1, 2, 3, 8, 16, 0.5, 0.33)] == [8, 4, 2, 1, 1, 16, 24]
+
+
+@pytest.mark.parametrize("moment", ["compose", "submit"])
+def test_a_signal_while_jobs_are_composed_or_submitted_reaches_all_of_them(moment: str, tmp_path: Path) -> None:
+    submitted: list[int] = []
+    stopped: list[int] = []
+
+    class Engine(ParallelLauncher):
+        """Signals this process at the moment of the second job."""
+
+        def compose(self, number: int, overrides: Any) -> Any:
+            if (moment, number) == ("compose", 1):
+                signal.raise_signal(signal.SIGTERM)
+            return SimpleNamespace(number=number, directory=tmp_path / str(number))
+
+        def begin(self) -> int:
+            return 3
+
+        def submit(self, jobs: list[Any]) -> list[Any]:
+            submitted.extend(job.number for job in jobs)
+            if moment == "submit":
+                signal.raise_signal(signal.SIGTERM)
+            return [job.number for job in jobs]
+
+        def wait(self, handles: list[Any]) -> list[Any]:
+            return handles
+
+        def result(self, handle: Any, job: Any) -> Any:
+            raise Interrupted
+
+        def stop(self, at_once: bool) -> None:
+            stopped.extend(self.running)
+
+        def end(self) -> None:
+            pass
+
+    config = OmegaConf.create({"hydra": {"hydra_logging": {"root": None}, "verbose": False}})
+    launcher = Engine()
+    launcher.setup(hydra_context=SimpleNamespace(), task_function=lambda _: None, config=config)  # type: ignore[arg-type]
+    with pytest.raises(Interrupted):
+        list(launcher.run(enumerate([["seed=1"], ["seed=2"], ["seed=3"], ["seed=4"]])))
+    expected = [] if moment == "compose" else [0, 1, 2]
+    assert (submitted, stopped) == (expected, expected)
 
 
 @pytest.mark.parametrize(

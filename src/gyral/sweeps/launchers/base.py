@@ -272,8 +272,12 @@ class ParallelLauncher(SweepLauncher):
                         yield replace(FinishedJob.of(job, execute(job, quiet=True)), was_done=True)
                     else:
                         new.append(job)
-                if new:
+                if new and not request.asked:
+                    request.deferrable = True  # `stop` knows the new jobs only when they are in `running`
                     self.running.update(zip(self.submit(new), new, strict=True))
+                    request.deferrable = False
+                    if request.asked:
+                        self._stop(at_once=False)
                 if not self.running:
                     break
                 for handle in self.wait(list(self.running)):
@@ -299,13 +303,17 @@ class ParallelLauncher(SweepLauncher):
 
         def handle(number: int, _: Any) -> None:
             was_asked = request.asked
-            if request.add(number):
-                self.stop(at_once=was_asked)
-                if not was_asked:
-                    print(STOPPING, file=sys.stderr, flush=True)
+            if request.add(number) and (was_asked or not request.deferrable):
+                self._stop(at_once=was_asked)
 
         with handlers(handle):
             yield request
+
+    def _stop(self, at_once: bool) -> None:
+        """Ask the running jobs to stop, and print that they will."""
+        self.stop(at_once)
+        if not at_once:
+            print(STOPPING, file=sys.stderr, flush=True)
 
     @abstractmethod
     def begin(self) -> int | None:
