@@ -329,6 +329,23 @@ def test_slurm_gets_one_job_array_and_a_signal_before_the_time_limit(
         assert f"#SBATCH --{line}\n" in script.read_text()
 
 
+def test_a_signal_while_sbatch_runs_keeps_the_ids_of_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("submitit")
+    signals = "os.kill(os.getpid(), signal.SIGINT), os.kill(os.getppid(), signal.SIGTERM)"
+    sbatch = f"#!{sys.executable} -I\nimport os, signal\n{signals}\nprint('Submitted batch job 42')\n"
+    (tmp_path / "sbatch").write_text(sbatch)
+    (tmp_path / "srun").write_text("#!/bin/sh\n")
+    for name in ("sbatch", "srun"):
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    command = ["-m", "launcher=slurm", *COPY, "task=copy", "model=rnn", "seed=1,2", f"hydra.sweep.dir={tmp_path}/sweep"]
+    outcome = invoke(*command)
+    assert outcome.status == 130
+    assert "To cancel them: scancel 42\n" in outcome.err
+    ids = json.loads((tmp_path / "sweep" / ".submitit" / "ids.json").read_text())
+    assert sorted(ids.values()) == ["42_0", "42_1"]
+
+
 @pytest.mark.parametrize(
     ("options", "gpus", "jobs", "threads"),
     [

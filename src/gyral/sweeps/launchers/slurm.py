@@ -183,11 +183,16 @@ class Slurm(ParallelLauncher):
 
     def _submit(self, jobs: list[SweepJob]) -> list[Any]:
         errors = self.submitit.core.utils
+        # Ctrl-C and a closed terminal also reach sbatch, which could end without the ids of the jobs it has submitted
+        unanswered = (signal.SIGINT, signal.SIGHUP) if self.cluster == "slurm" else ()
+        former = signal.pthread_sigmask(signal.SIG_BLOCK, unanswered)  # sbatch inherits it
         try:
             return list(self.executor.map_array(RequeueableJob(), jobs))
         except (errors.FailedJobError, errors.FailedSubmissionError) as error:
             reasons = re.findall(r"error: (?:Batch job submission failed: )?(.*)", str(error)) or str(error).split("\n")
             raise UserError(f"launcher=slurm: sbatch: {reasons[-1].strip()}: {self._requested()}") from None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
     def _requested(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.parameters.items() if name != "name")
