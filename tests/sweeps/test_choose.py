@@ -12,6 +12,7 @@ from gyral.reports import catalogue
 from gyral.runs.directory import Run
 from gyral.tasks.base import Task
 from gyral.training import loop
+from gyral.training.callbacks.finite_guard import NonFiniteError
 from tests.helpers.running import invoke
 
 TABLE: dict[str, Any] = {
@@ -127,8 +128,22 @@ def test_without_a_finished_trial_the_others_do_not_start(table: dict[str, Any])
     write(TABLE | {"choose": {"task.monitor": ["val/nothing"], "seed": 0}})
     outcome = invoke(*GIVEN, "experiment=tiny/gru", "column=tiny/parity")
     assert outcome.status == 1
-    assert "error: 1 of 1 jobs did not start: no run with seed=0 has finished for them, see above" in outcome.err
+    assert "error: 1 of 1 jobs did not start: the runs with seed=0 could not choose task.monitor for" in outcome.err
     assert runs("gru") == []
+
+
+def test_only_a_trial_that_has_diverged_is_passed_over(table: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fit(_trainer: Trainer, _task: Task, run: Run) -> None:
+        if run.config.optimizer.lr == 1000:
+            raise NonFiniteError("step 1") if "gru" in str(run.directory) else MemoryError("no memory is left")
+
+    monkeypatch.setattr(loop, "fit", fit)
+    monkeypatch.setattr(loop, "test", results_of)
+    outcome = invoke(*GIVEN, "column=tiny/parity")
+    assert outcome.status == 1
+    assert "1 of 2 jobs did not start: the runs with seed=0 could not choose optimizer.lr for them" in outcome.err
+    trial = "column=tiny-parity optimizer.lr=0.001 seed=0"
+    assert (runs("gru"), runs("lstm")) == ([trial, trial.replace("seed=0", "seed=1")], [trial])
 
 
 @pytest.mark.parametrize(

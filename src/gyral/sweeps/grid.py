@@ -28,6 +28,7 @@ from gyral.core.progress import format_seconds, line
 from gyral.core.ranks import launched, refuse
 from gyral.core.signals import Interrupted
 from gyral.runs.directory import BUDGET, check_links
+from gyral.runs.run_record import DIVERGENCE
 from gyral.runs.saved_files import write_yaml
 from gyral.sweeps import duration
 from gyral.sweeps.checks import is_group, refuse_values, wrong_values
@@ -239,7 +240,7 @@ class Grid(BaseSweeper):
             pass
         if len(started) < len(jobs):
             counted = f"{len(jobs) - len(started)} of {len(jobs)} jobs did not start"
-            raise SweepError(f"{counted}: no run with {seed} has finished for them, see above")
+            raise SweepError(f"{counted}: the runs with {seed} could not choose {keys} for them, see above")
 
     def describe_work(self, jobs: Sequence[Sequence[str]]) -> str:
         """Return how many jobs are DONE, and about how long the others take, from measured steps or finished runs."""
@@ -297,14 +298,20 @@ class Grid(BaseSweeper):
 
 
 def best_values(trials: Iterable[FinishedJob], count: int) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Return, by the first `count` overrides of trials, those that follow them in the best trial, without its seed."""
+    """Return, by the first `count` overrides of trials, those that follow them in the best trial, without its seed.
+
+    A trial that has diverged is not the best. One that failed otherwise could be, so nothing is chosen without it.
+    """
     best: dict[tuple[str, ...], tuple[float, tuple[str, ...]]] = {}
+    missing = set()
     for trial in trials:
         words = tuple(trial.job.overrides)
-        if trial.error is None and trial.value is not None and math.isfinite(trial.value):
+        if trial.error is not None and DIVERGENCE not in str(trial.error):
+            missing.add(words[:count])
+        elif trial.error is None and trial.value is not None and math.isfinite(trial.value):
             cost = -trial.value if trial.job.config.task.mode == "max" else trial.value
             best[words[:count]] = min(best.get(words[:count], (math.inf, ())), (cost, words[count:-1]))
-    return {own: values for own, (_, values) in best.items()}
+    return {own: values for own, (_, values) in best.items() if own not in missing}
 
 
 def explain_refusal(
