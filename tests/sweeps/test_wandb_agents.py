@@ -71,10 +71,11 @@ def check_commands(definition: dict[str, Any], shown: list[list[str]], monkeypat
 def test_a_grid_has_the_axes_of_the_sweep_and_its_first_and_last_run_compose(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    definition = defined(name)
+    chosen = sweeps.load(name).chosen
+    definition = defined(name, *(f"{key}=0.5" for key in chosen))
     assert definition["method"] == "grid"
     axes = {key: [str(value) for value in values_of(value)] for key, value in definition["parameters"].items()}
-    assert axes == sweeps.load(name).axes
+    assert axes == sweeps.load(name).axes | {key: ["0.5"] for key in chosen}
     shown = commands(definition)
     check_commands(definition, [shown[0], shown[-1]], monkeypatch)
 
@@ -127,6 +128,10 @@ def test_a_sweep_of_the_current_directory(tmp_path: Path, monkeypatch: pytest.Mo
         (("adding", "model.cell.hidden_size=interval(1,2)"), "model.cell.hidden_size=interval(1,2): must be a list"),
         (("adding", "seed"), "seed: must be key=value"),
         (("adding", "~seed"), "~seed: must be key=value"),
+        (
+            ("mad_paper_tasks", "optimizer.lr=0.1"),
+            "sweep=mad_paper_tasks: W&B's agents choose no options on the validation split; add optimizer.weight_decay",
+        ),
         (("mine",), "sweep=mine: W&B's agents know axes alone; write trainer below hydra.sweeper.params"),
     ],
 )

@@ -59,6 +59,9 @@ def definition(name: str, words: Sequence[str] = ()) -> str:
         reason = f"W&B's agents know axes alone; write {', '.join(sorted(further))} below hydra.sweeper.params"
         raise OptionError("sweep", name, reason if axes else "has no axes in hydra.sweeper.params")
     given = {override.get_key_element(): override for override in map(_parse, words)}
+    if left := sorted(map(str, {*(sweeper.get("choose") or {})} - {"seed", *given})):
+        own = " ".join(f"{key}=…" for key in left)
+        raise OptionError("sweep", name, f"W&B's agents choose no options on the validation split; add {own}")
     title = composed.report.title if OmegaConf.select(composed, "report.title") else f"The sweep {name}"
     method: dict[str, Any] = {"method": "grid"}
     command = typed(["gyral", "sweep", name, *typed_words])
