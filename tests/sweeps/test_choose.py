@@ -125,10 +125,12 @@ def test_options_are_chosen_on_the_validation_split_for_each_row_and_column(
 
 
 def test_without_a_finished_trial_the_others_do_not_start(table: dict[str, Any]) -> None:
-    write(TABLE | {"choose": {"task.monitor": ["val/nothing"], "seed": 0}})
+    write(TABLE | {"choose": {"task.monitor": ["val/nothing"], "trainer.gradient_clip_val": [None], "seed": 0}})
     outcome = invoke(*GIVEN, "experiment=tiny/gru", "column=tiny/parity")
     assert outcome.status == 1
-    assert "error: 1 of 1 jobs did not start: the runs with seed=0 could not choose task.monitor for" in outcome.err
+    assert (
+        "error: 1 of 1 jobs did not start: the runs with seed=0 could not choose task.monitor, trainer" in outcome.err
+    )
     assert runs("gru") == []
 
 

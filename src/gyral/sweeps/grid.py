@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf, read_write
 
 from gyral.config.errors import describe
 from gyral.config.groups import choices, find_generated_choice, load_choice
-from gyral.config.overrides import combine, undefer_option
+from gyral.config.overrides import combine, undefer_option, written
 from gyral.config.plain import flatten
 from gyral.config.roles import NOT_IN_DIRECTORIES
 from gyral.config.tables import PROTOCOL, load_table
@@ -214,7 +214,9 @@ class Grid(BaseSweeper):
         axes, jobs = list(axes_of.values()), combine(axes_of, self.together)
         self.name_by([key for key, axis in axes_of.items() if len(axis) > 1])
         seed = f"seed={self.choose.pop('seed', 0)}"
-        chosen = [[f"{key}={value}" for value in values] for key, values in self.choose.items() if key not in given]
+        chosen = [
+            [f"{key}={written(value)}" for value in values] for key, values in self.choose.items() if key not in given
+        ]
         combinations = [tuple(word for word in job if not word.startswith("seed=")) for job in jobs]
         own = dict.fromkeys(combinations)
         trials = [(*words, *values, seed) for words, *values in product(own, *chosen)] if chosen else []
