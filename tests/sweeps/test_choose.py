@@ -153,6 +153,7 @@ def test_only_a_trial_that_has_diverged_is_passed_over(table: dict[str, Any], mo
     [
         ({"columns": ["parity"]}, "columns: must have options for each column"),
         ({"choose": {"optimizer.lr": [0.1]}}, "choose: must have lists of values and a `seed`"),
+        ({"hydra": {"sweeper": {"together": ["seed", "optimizer.lr"]}}}, "hydra.sweeper: the sections sweep, columns"),
         ({"choose": {"optimizer.lr": 0.1, "seed": 0}}, "choose.optimizer.lr=0.1: must be a list of values"),
     ],
 )

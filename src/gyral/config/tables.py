@@ -291,6 +291,8 @@ def _faults(content: dict[str, Any]) -> Iterator[str]:
         yield "columns: must have options for each column"
     if not isinstance(choose, dict) or (choose and not isinstance(choose.get("seed"), int)):
         yield "choose: must have lists of values and a `seed`"
+    if "sweeper" in (content.get("hydra") or {}):
+        yield "hydra.sweeper: the sections sweep, columns and choose take its place in a table"
     lists = [("sweep", *each) for each in sweep.items()]
     lists += [("choose", key, values) for key, values in choose.items() if key != "seed"]
     for section, key, values in lists:
