@@ -183,7 +183,7 @@ def test_a_search_whose_first_trials_all_fail_stops_early(tmp_path: Path) -> Non
 def test_failed_trials_are_run_again_by_the_same_command_also_where_the_search_was_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, moved = tmp_path / "own", tmp_path / "moved"
+    own, moved = tmp_path / "own", tmp_path / "moved?"  # a sign that has a meaning in URLs
     with monkeypatch.context() as patch:
         patch.setattr(tune, "MAX_INITIAL_FAILURES", 1)
         patch.setattr(loop, "summarize", lambda _: {"monitor": None, "parameters": 1, "steps": 1})

@@ -40,7 +40,7 @@ from gyral.sweeps.launchers.base import FinishedJob
 from gyral.sweeps.launchers.slurm import Slurm
 from gyral.sweeps.ownership import Ownership, directory_of, read_id, study_of
 from gyral.sweeps.space import as_text, belongs_to, distribution_of, first_value
-from gyral.sweeps.storage import check_storage, storage_errors, storage_for_jobs
+from gyral.sweeps.storage import check_storage, storage_errors, storage_for_jobs, url_of_file
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Tune(BaseSweeper):
             tag(log,…), range(a,b,step), or a list of values. Axes on the command line replace them; a single value
             there excludes a key from the search.
         n_trials: total number of trials of the study; a search that is started again runs only those that are missing.
-        storage: URL of Optuna's storage. Its password is not written to any file.
+        storage: URL of Optuna's storage; None: study.db in the sweep's directory. No file has the URL's password.
         study: name of the study in the storage; None: the sweep's directory. Several searches may share a study.
         sampler: node of a class of optuna.samplers, without its seed.
         pruner: node of a class of optuna.pruners; None: no pruning.
@@ -76,7 +76,7 @@ class Tune(BaseSweeper):
         self,
         params: dict[str, Any] | None,
         n_trials: int,
-        storage: str,
+        storage: str | None,
         study: str | None,
         sampler: DictConfig,
         pruner: DictConfig | None,
@@ -91,14 +91,15 @@ class Tune(BaseSweeper):
         import_extra("optuna", "sweep=tune", "tune")
         self.n_trials = check_integer("hydra.sweeper.n_trials", n_trials)
         self.seed = check_integer("hydra.sweeper.seed", seed, minimum=0)
-        self.url, self.storage = storage, hide_passwords(storage)  # to be used and to be shown
-        check_storage(self.url)
-        self.study_name, self.sampler, self.pruner = study, sampler, pruner
+        self.given_url, self.study_name, self.sampler, self.pruner = storage, study, sampler, pruner
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Prepare the search; the command line and the configurations of its jobs show no password."""
-        option = "hydra.sweeper.storage="
-        self.study_name = self.study_name or self.study_of_directory(Path(str(config.hydra.sweep.dir)))
+        option, directory = "hydra.sweeper.storage=", Path(str(config.hydra.sweep.dir))
+        self.url = url_of_file(directory / "study.db") if self.given_url is None else self.given_url
+        check_storage(self.url)
+        self.storage = hide_passwords(self.url)  # to be shown
+        self.study_name = self.study_name or self.study_of_directory(directory)
         with read_write(config):
             given = [word for word in config.hydra.overrides.hydra if not word.lstrip("+").startswith(option)]
             # fixed, because a job may run in the directory of another search

@@ -3,11 +3,19 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from gyral.core.errors import OptionError, SweepError, UserError, hide_passwords, one_line
 from gyral.runs.trial import STORAGE
 
 DRIVERS = ("psycopg", "pymysql")  # in the extra `databases`
+
+
+def url_of_file(path: Path) -> str:
+    """Return the URL of a database of SQLite, with escapes for signs such as ? that have a meaning in URLs."""
+    from sqlalchemy import URL
+
+    return str(URL.create("sqlite", database=str(path)))
 
 
 def check_storage(url: str) -> None:
