@@ -341,7 +341,7 @@ REFUSED = [
     (["task=text_file", "model.bidirectional=true"], "model.bidirectional=true", "false"),
     (["task.monitor=loss"], "task.monitor=loss", "val/loss"),
     (["task.mode=least"], "task.mode=least", "min, max"),
-    (["+trainer.limit_test_batches=0"], "trainer.limit_test_batches=0", "above 0"),
+    (["+trainer.limit_test_batches=0"], "trainer.limit_test_batches=0", "> 0"),
     (["optimizer.lr=abc"], "optimizer.lr=abc", "number"),
     (["optimizer.lr=-1"], "optimizer.lr=-1", "≥ 0"),
     (["optimizer.lr=nan"], "optimizer.lr=nan", "finite"),
@@ -431,7 +431,8 @@ def test_values_that_are_not_allowed_are_refused(overrides: list[str], said: str
     *groups, override = overrides
     config = built_config(*groups)
     parsed = OverridesParser.create().parse_override(override)
-    OmegaConf.update(config, parsed.key_or_group, parsed.value())
+    with open_dict(config):
+        OmegaConf.update(config, parsed.key_or_group, parsed.value())
     with pytest.raises(UserError) as raised:
         build_all(config, tmp_path)
     error = str(raised.value)
