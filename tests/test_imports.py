@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = [ROOT / "src" / "gyral", ROOT / "src" / "hydra_plugins", ROOT / "benchmarks"]
 PACKAGES = ("src", "gyral", "hydra", "hydra_plugins", "omegaconf")  # imported anew
 FEWEST_MODULES, MOST_MODULES = 80, 116
-MOST_CALLS = 1003 if sys.version_info < (3, 13) else 1071  # of functions of ours, from the command to the first step
+MOST_CALLS = 1005 if sys.version_info < (3, 13) else 1073  # of functions of ours, from the command to the first step
 SCRIPT = """
 import json, sys
 from gyral import train
