@@ -226,8 +226,13 @@ def test_an_environment_variable_shows_the_traceback(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_a_command_with_the_status_of_ctrl_c(number: signal.Signals) -> None:
-    with pytest.raises(SystemExit, match=r"^130$"), command_line.one_line_errors():
-        os.kill(os.getpid(), number)
+    # the tests may run where a signal is ignored, as under nohup or in the background
+    former = signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit, match=r"^130$"), command_line.one_line_errors():
+            os.kill(os.getpid(), number)
+    finally:
+        signal.signal(number, former)
 
 
 def test_no_permission_to_write_is_one_line(tmp_path: Path) -> None:

@@ -126,10 +126,10 @@ def _existing_run(directory: Path, config: DictConfig) -> Run | None:
             reason = f"holds a run of another configuration ({difference}); {instead}"
             raise OptionError("hydra.run.dir", directory, reason)
         run = Run(directory, wanted, run.results, run.checkpoint)
-    if config.resume is None and run.results is not None and run.has_data():
-        run.check_data()  # a job that is DONE must not stand beside new jobs on other data
-    if run.results is None:
+    # a job that is DONE must not stand beside new jobs on other data; its results can be shown without its data
+    if run.results is None or (config.resume is None and run.has_data()):
         run.check_data()
+    if run.results is None:
         start = f"Resuming from {run.checkpoint}" if run.checkpoint else "No checkpoint found; starting from step 0"
         log.info("%s%s", start, other_commit(directory))
     return run
