@@ -20,7 +20,7 @@ from gyral.tasks.base import Task
 from gyral.tasks.copy import CopyTask
 from tests.faults.hostile import CANARY, TOUCH, evaluated
 from tests.faults.small_runs import SMALL_RUNS
-from tests.helpers.running import SMALL_COPY, SMALL_RECALL, build_task
+from tests.helpers.running import SMALL_RECALL
 
 SILENT = {
     "logger": False,
@@ -50,7 +50,7 @@ def small() -> Any:
 
 
 def test_what_a_broken_evaluation_counted_is_forgotten() -> None:
-    task = build_task(*SMALL_COPY)
+    task = small()
     expected = Trainer(**SILENT).test(task, task.data)
     task.metrics.loss.update(99.0)
     assert Trainer(**SILENT).test(task, task.data) == expected
