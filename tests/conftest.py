@@ -62,12 +62,14 @@ def compositions() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def seed() -> None:
-    """Make every test's random numbers its own, whatever ran before it."""
+    """Make every test's random numbers and settings its own, whatever ran before it."""
     import torch
 
     torch.default_generator.manual_seed(0)  # torch.manual_seed formats a traceback for each kind of GPU
     torch.set_flush_denormal(False)  # a run that was built in this process has set it
     os.environ.pop("PYTHONSAFEPATH", None)  # a command that ran in this process has set it
+    if "wandb" in sys.modules:  # it reads the environment, and the user's key in it, once
+        sys.modules["wandb"].teardown()
 
 
 @pytest.fixture(scope="session")

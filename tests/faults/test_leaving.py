@@ -142,7 +142,6 @@ def test_a_saved_configuration_sends_nothing_to_others(
         monkeypatch.setenv(name, value)
     for name in [name for name in os.environ if name.startswith("WANDB_") and name not in key]:
         monkeypatch.delenv(name)
-    wandb.teardown()  # what other tests have left
     monkeypatch.chdir(tmp_path)
     ended = invoke("resume=run")
     wandb.teardown()

@@ -2,7 +2,6 @@
 
 import csv
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -111,14 +110,13 @@ REFERENCE = ("model=gru", "model.backend=reference")  # compiled kernels are in 
 
 
 @pytest.fixture
-def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A home without settings of Weights & Biases."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("WANDB_") or name == "NETRC"]:
         monkeypatch.delenv(name)
-    yield tmp_path
-    wandb.teardown()
+    return tmp_path
 
 
 def has_key(**variables: str) -> bool:

@@ -171,7 +171,6 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("WANDB_MODE", "offline")
-    wandb.teardown()  # it has read the environment once, for all runs of this process
 
 
 def wandb_cores(process: int) -> list[int]:
