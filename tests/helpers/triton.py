@@ -37,8 +37,8 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
     functions refuse the constant that it makes of a product of a constant and a tensor.
 
     For every function that a kernel calls, it goes through all of Triton's language again. It describes the types in
-    every tuple, too, which only the compiler reads. It scans one number at a time, reduces several tensors so, and
-    flips a tensor by many reductions.
+    every tuple, too, which only the compiler reads, and the type and shape of every tensor anew. It scans one number at
+    a time, reduces several tensors so, and flips a tensor by many reductions.
     """
     if ON_GPU:
         return
@@ -46,6 +46,10 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
     core = triton.language.core
     multiply = core.constexpr.__mul__
     patch_language, language = interpreter._patch_lang, {"tl": triton.language, "core": core}
+    new_block_type, new_tensor, numpy_dtype = core.block_type.__init__, core.tensor.__init__, interpreter._get_np_dtype
+    semantic = triton.language.semantic.TritonSemantic
+    broadcast_any = semantic.broadcast_impl_value
+    block_types, tensors, dtypes = {}, {}, {}
 
     def with_index(tensor: Any, scope: Any) -> None:
         patch_tensor(tensor, scope)
@@ -101,6 +105,34 @@ def mend_interpreter(patch: pytest.MonkeyPatch) -> None:
             values = [value.squeeze(self.axis) for value in values]
         return [self.to_tensor(*each) for each in zip(values, dtypes, strict=True)]
 
+    def block_type(self: Any, element_ty: Any, shape: Any) -> None:
+        key = element_ty.name, *(each.value if isinstance(each, core.constexpr) else each for each in shape)
+        if key not in block_types:
+            new_block_type(self, element_ty, shape)
+            block_types[key] = vars(self)
+        vars(self).update(block_types[key])
+
+    def tensor_of(self: Any, handle: Any, type: Any) -> None:
+        if type.name not in tensors:
+            new_tensor(self, handle, type)
+            tensors[type.name] = vars(self).copy()
+        vars(self).update(tensors[type.name], handle=handle)
+
+    def dtype_of(type: Any) -> Any:
+        name = type.scalar.name
+        if name not in dtypes:
+            dtypes[name] = numpy_dtype(type)
+        return dtypes[name]
+
+    def broadcast(self: Any, a: Any, b: Any) -> Any:
+        if a.type.is_block() and b.type.is_block() and a.type.shape.values == b.type.shape.values:
+            return a, b
+        return broadcast_any(self, a, b)
+
+    patch.setattr(semantic, "broadcast_impl_value", broadcast)
+    patch.setattr(core.block_type, "__init__", block_type)
+    patch.setattr(core.tensor, "__init__", tensor_of)
+    patch.setattr(interpreter, "_get_np_dtype", dtype_of)
     patch.setattr(interpreter.InterpretedFunction, "__call__", call)
     patch.setattr(interpreter, "_patch_lang", lambda kernel: patch_language(SimpleNamespace(__globals__=language)))
     patch.setattr(interpreter, "_patch_lang_tensor", with_index)
