@@ -21,7 +21,7 @@ from gyral.data.sequences.new import read_new
 from gyral.data.sequences.pieces import read_pieces
 from gyral.data.sequences.schema import Schema
 from gyral.generation import own_sequences
-from gyral.generation.tables import SUFFIXES
+from gyral.generation.tables import SUFFIXES, write_tables
 from tests.helpers.running import build_task, invoke
 from tests.helpers.sequences import sequences_file
 
@@ -214,6 +214,17 @@ def test_predictions_are_written_in_every_form_completely_or_not_at_all(trained:
     assert "much; must be a number" in outcome.error
     assert (tmp_path / "out.csv").read_bytes() == before
     assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_column_of_parquet_keeps_its_first_type_or_nothing_is_written(tmp_path: Path) -> None:
+    integers, halves = {"time": np.array([1, 2])}, {"time": np.array([2.5])}
+    path = tmp_path / "out.parquet"
+    write_tables([halves, integers], path)
+    assert pd.read_parquet(path).time.tolist() == [2.5, 1, 2]
+    before = path.read_bytes()
+    with pytest.raises(OptionError, match=r"column time begins as int64 and continues as double; save it as .csv or "):
+        write_tables([integers, halves], path)
+    assert path.read_bytes() == before
 
 
 def test_a_spreadsheet_takes_no_cell_for_a_formula(trained: Trained, tmp_path: Path) -> None:

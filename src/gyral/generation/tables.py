@@ -1,6 +1,6 @@
 """Tables of predictions as CSV, JSON and Parquet files, and as lines of CSV, written while they are made."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,14 +35,14 @@ def write_tables(tables: "Iterable[Table]", path: Path) -> None:
     """Write tables with the same columns as one file in the form that its suffix says, completely or not at all.
 
     Raises:
+        OptionError: it is a Parquet file, and a later table has numbers or texts that the type of a column cannot hold.
         OSError: the file cannot be written.
     """
-    writers: dict[str, Callable[[Iterable[Table], Path], None]] = {".parquet": _write_parquet}
     lines = {".csv": csv_lines, ".jsonl": json_lines, ".json": _json_array}
 
     def write(temporary: Path) -> None:
-        if path.suffix in writers:
-            writers[path.suffix](tables, temporary)
+        if path.suffix == ".parquet":
+            _write_parquet(tables, temporary, path)
             return
         with temporary.open("w", encoding="utf-8", newline="") as file:
             file.writelines(lines[path.suffix](tables))
@@ -72,7 +72,7 @@ def _json_array(tables: "Iterable[Table]") -> Iterator[str]:
     yield "\n]\n"
 
 
-def _write_parquet(tables: "Iterable[Table]", path: Path) -> None:
+def _write_parquet(tables: "Iterable[Table]", temporary: Path, path: Path) -> None:
     import pyarrow
     from pyarrow import parquet
 
@@ -81,11 +81,21 @@ def _write_parquet(tables: "Iterable[Table]", path: Path) -> None:
         for table in tables:
             columns = {name: pyarrow.array(_values(column)) for name, column in table.items()}
             part = pyarrow.table(columns)
-            writer = writer or parquet.ParquetWriter(path, part.schema)
-            writer.write_table(part.cast(writer.schema))
+            writer = writer or parquet.ParquetWriter(temporary, part.schema)
+            cast = [_cast(part[field.name], field, path) for field in writer.schema]
+            writer.write_table(pyarrow.table(cast, writer.schema))
     finally:
         if writer is not None:
             writer.close()
+
+
+def _cast(column: Any, field: Any, path: Path) -> Any:
+    """Return a column in the type of its first part."""
+    try:
+        return column.cast(field.type)
+    except ValueError as error:  # ArrowInvalid of pyarrow
+        reason = f"column {field.name} begins as {field.type} and continues as {column.type}; save it as .csv or .jsonl"
+        raise OptionError("save", path, reason) from error
 
 
 def _values(column: Sequence[Any] | np.ndarray) -> Sequence[Any] | np.ndarray:
